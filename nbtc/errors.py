@@ -39,6 +39,10 @@ class LaunchError(NbtcError, ValueError):
     """A launch was refused before it reached the driver."""
 
 
+class DriverError(NbtcError, RuntimeError):
+    """There is no CUDA driver, or one of its calls failed."""
+
+
 class EmulatorError(NbtcError, RuntimeError):
     """A call of the emulator is wrong, or an instruction is not modelled."""
 
