@@ -1,0 +1,1 @@
+"""Hopper and Blackwell GPU kernels in Numba's Python syntax."""

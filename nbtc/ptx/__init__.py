@@ -1,0 +1,1 @@
+"""PTX instructions as typed Python declarations, and their lowering into Numba."""
