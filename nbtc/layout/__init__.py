@@ -11,14 +11,16 @@ import importlib
 from typing import Any
 
 _EXPORTS = {
+    "MatrixDescriptor": "matrix_descriptor",
+    "OperandTile": "matrix_descriptor",
     "TensorMapDescription": "tensormap_description",
 }
-_MODULES = frozenset(
-    ("fragments", "instruction_descriptor", "matrix_descriptor", "scale_factors", "swizzle")
-    + ("tensor_memory", "tensormap_description")
-)
+_MODULES = {
+    "fragments", "instruction_descriptor", "matrix_descriptor", "scale_factors", "swizzle",
+    "tensor_memory", "tensormap_description",
+}  # fmt: skip
 
-__all__ = ["TensorMapDescription"]
+__all__ = ["MatrixDescriptor", "OperandTile", "TensorMapDescription"]
 
 
 def __getattr__(name: str) -> Any:

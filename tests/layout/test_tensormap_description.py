@@ -165,10 +165,26 @@ def test_replace_swizzle_atomicity_and_errors():
 
 def test_im2col_rules():
     with pytest.raises(TensorMapError, match=r"lower_corner\[1\]=-129; must be -128..127"):
-        im2col((2, 16, 18, 64), "float16", (-1, -129), (0, 0), channels_per_pixel=64, pixels_per_column=32)
+        im2col(
+            (2, 16, 18, 64),
+            "float16",
+            (-1, -129),
+            (0, 0),
+            channels_per_pixel=64,
+            pixels_per_column=32,
+        )
     with pytest.raises(TensorMapError, match="pixels_per_column=1025"):
-        im2col((2, 16, 18, 64), "float16", (-1, -1), (0, 0), channels_per_pixel=64, pixels_per_column=1025)
-    m = im2col((2, 16, 18, 64), "float16", (-1, -2), (-3, 1), channels_per_pixel=64, pixels_per_column=32)
+        im2col(
+            (2, 16, 18, 64),
+            "float16",
+            (-1, -1),
+            (0, 0),
+            channels_per_pixel=64,
+            pixels_per_column=1025,
+        )
+    m = im2col(
+        (2, 16, 18, 64), "float16", (-1, -2), (-3, 1), channels_per_pixel=64, pixels_per_column=32
+    )
     assert m.lower_corner == (-2, -1)  # W first
     assert m.box_bytes == 64 * 32 * 2
 
