@@ -1,0 +1,240 @@
+"""Everything that touches numba-cuda's compiler: Python function in, LLVM text and PTX out.
+
+numba-cuda's own entry points ask the current device for its capability and so need a driver. The ones
+used here take the capability as an argument; nothing in this module loads the CUDA driver.
+"""
+
+from __future__ import annotations
+
+import re
+import types as pytypes
+import warnings
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+from llvmlite import ir
+from numba.cuda import cgutils, compiler, types
+from numba.cuda.core import targetconfig
+from numba.cuda.core.compiler_lock import global_compiler_lock
+from numba.cuda.cudadrv import nvvm
+from numba.cuda.descriptor import cuda_target
+
+from nbtc.arch import Arch
+from nbtc.errors import CompileError
+from nbtc.ptx import target
+
+_MAP_WORDS = ir.ArrayType(ir.IntType(64), 16)
+
+
+@dataclass(frozen=True, slots=True)
+class CodeOptions:
+    """What shapes the code of a kernel and of every helper that it calls.
+
+    Attributes:
+        cc: compute capability with suffix, as numba-cuda passes it around: ``(9, 0, "a")``.
+        lineinfo: emit ``.loc`` directives.
+        fastmath: let LLVM and libNVVM reassociate, contract, and flush subnormals to zero.
+    """
+
+    cc: tuple[Any, ...]
+    lineinfo: bool = True
+    fastmath: bool = False
+
+    @classmethod
+    def for_arch(cls, arch: Arch, *, lineinfo: bool, fastmath: bool) -> CodeOptions:
+        """Return the options for a target."""
+        cc = (arch.major, arch.minor, arch.suffix) if arch.suffix else arch.cc
+        return cls(cc, lineinfo, fastmath)
+
+    @property
+    def arch_name(self) -> str:
+        """Name of the target, ``"sm_90a"``."""
+        return "sm_" + "".join(str(part) for part in self.cc)
+
+
+_options: ContextVar[CodeOptions | None] = ContextVar("nbtc_code_options", default=None)
+
+
+def code_options() -> CodeOptions:
+    """Return the options of the compilation that is running, by nbtc or by plain numba-cuda."""
+    options = _options.get()
+    if options is not None:
+        return options
+    flags = targetconfig.ConfigStack.top_or_none()
+    if flags is None or getattr(flags, "compute_capability", None) is None:
+        raise CompileError("a device function was compiled outside the compilation of a kernel")
+    return CodeOptions(
+        tuple(flags.compute_capability), bool(flags.debuginfo), bool(flags.fastmath)
+    )
+
+
+def compile_function(
+    func: Callable[..., Any], args: tuple[Any, ...], options: CodeOptions, *, inline: bool
+) -> Any:
+    """Run numba-cuda's pipeline up to LLVM and return its compile result.
+
+    Args:
+        func: plain Python function.
+        args: Numba argument types.
+        options: target and code options, also seen by the helpers that ``func`` calls.
+        inline: mark the function ``alwaysinline``.
+    """
+    token = _options.set(options)
+    try:
+        with target.compiling_for(options.arch_name):
+            return compiler.compile_cuda(
+                func,
+                None if inline else types.void,
+                args,
+                lineinfo=options.lineinfo,
+                fastmath=options.fastmath,
+                forceinline=inline,
+                nvvm_options={"opt": 3, "fastmath": options.fastmath},
+                cc=options.cc,
+            )
+    finally:
+        _options.reset(token)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelBounds:
+    """Performance directives of a kernel entry."""
+
+    max_threads: int | None = None
+    min_blocks: int = 1
+    max_blocks_per_cluster: int | None = None
+    max_registers: int | None = None
+    cluster: tuple[int, int, int] | None = None
+
+    def annotations(self) -> list[tuple[str, int]]:
+        """Return the ``nvvm.annotations`` entries that emit the directives."""
+        entries: list[tuple[str, int]] = []
+        if self.max_threads is not None:
+            # ptxas drops setmaxnreg unless the minimum block count is there too (note C7508).
+            entries += [("maxntidx", self.max_threads), ("minctasm", self.min_blocks)]
+        if self.max_blocks_per_cluster is not None:
+            entries.append(("cluster_max_blocks", self.max_blocks_per_cluster))
+        if self.max_registers is not None:
+            entries.append(("maxnreg", self.max_registers))
+        if self.cluster is not None:
+            entries += [(f"cluster_dim_{a}", n) for a, n in zip("xyz", self.cluster, strict=True)]
+        return entries
+
+
+@global_compiler_lock
+def kernel_to_ptx(
+    func: Callable[..., Any],
+    args: tuple[Any, ...],
+    arch: Arch,
+    options: CodeOptions,
+    bounds: KernelBounds,
+    entry: str,
+) -> str:
+    """Compile a kernel function to PTX text whose entry is called ``entry``."""
+    result = compile_function(func, args, options, inline=False)
+    library = result.library
+    mangled = result.fndesc.llvm_func_name
+    kernel = library.get_function(mangled)
+    compiler.kernel_fixup(kernel, False)
+    annotations = cgutils.get_or_insert_named_metadata(kernel.module, "nvvm.annotations")
+    for name, value in bounds.annotations():
+        _annotate(kernel, annotations, name, ir.Constant(ir.IntType(32), value))
+    maps = [
+        i for i, arg in enumerate(kernel.args) if arg.type == _MAP_WORDS.as_pointer()
+    ]
+    for index in maps:
+        # Without grid_constant libNVVM copies the parameter to local memory, which TMA cannot read.
+        number = ir.Constant(ir.IntType(32), index + 1)
+        _annotate(
+            kernel, annotations, "grid_constant", kernel.module.add_metadata([number])
+        )
+    modules = [_drop_environment(text) for text in library.llvm_strs]
+    if maps:
+        modules[0] = _pass_maps_by_value(modules[0], mangled, arch)
+    ptx = _libnvvm(modules, arch, options)
+    return ptx.replace(mangled, entry)
+
+
+def _annotate(kernel: Any, annotations: Any, name: str, value: Any) -> None:
+    module = kernel.module
+    annotations.add(module.add_metadata((kernel, ir.MetaDataString(module, name), value)))
+
+
+_MAP_TEXT = r"\[16 x i64\]\*"
+
+
+def _pass_maps_by_value(text: str, mangled: str, arch: Arch) -> str:
+    """Write ``byval`` on the pointers to tensor maps in the kernel's own definition."""
+    word = "byval" if arch.major < 10 else "byval([16 x i64])"
+    start = text.index(f'define void @"{mangled}"(')
+    end = text.index("\n", start)
+    line = re.sub(_MAP_TEXT, rf"[16 x i64]* {word} align 64", text[start:end])
+    return text[:start] + line + text[end:]
+
+
+_ENVIRONMENT = re.compile(r'^(@"_ZN08NumbaEnv[^"]*") = common global i8\* null\n', re.MULTILINE)
+
+
+def _drop_environment(text: str) -> str:
+    """Remove Numba's per-function environment variables, which no device code reads."""
+    for match in list(_ENVIRONMENT.finditer(text)):
+        if text.count(match[1]) == 1:
+            text = text.replace(match[0], "", 1)
+    return text
+
+
+def _libnvvm(modules: list[str], arch: Arch, options: CodeOptions) -> str:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=nvvm.NvvmWarning)
+        ptx = nvvm.compile_ir(modules, arch=arch.compute, opt=3, fastmath=options.fastmath)
+    return ptx.decode().strip("\x00").strip() + "\n"
+
+
+def insert_device_function(key: object, result: Any) -> None:
+    """Make a compiled helper callable, under ``key``, from code that is lowered later."""
+    cuda_target.target_context.insert_user_function(key, result.fndesc, [result.library])
+
+
+def remove_device_function(key: object) -> None:
+    """Forget a helper that :func:`insert_device_function` added."""
+    cuda_target.target_context.remove_user_function(key)
+
+
+def open_keywords(func: pytypes.FunctionType) -> pytypes.FunctionType:
+    """Return ``func`` with its keyword-only parameters made positional too.
+
+    Numba's call folding cannot handle keyword-only parameters. They follow the positional ones in a
+    code object, so that only the counts change; bytecode and line table stay.
+    """
+    code = func.__code__
+    if code.co_kwonlyargcount == 0:
+        return func
+    if code.co_flags & 0x04:
+        raise CompileError(
+            f"{func.__qualname__}: *args together with keyword-only parameters is not supported"
+        )
+    count = code.co_argcount + code.co_kwonlyargcount
+    names = code.co_varnames[:count]
+    keyword_defaults = func.__kwdefaults__ or {}
+    defaults = list(func.__defaults__ or ())
+    for name in names[code.co_argcount :]:
+        if name in keyword_defaults:
+            defaults.append(keyword_defaults[name])
+        elif defaults:
+            raise CompileError(
+                f"{func.__qualname__}: keyword-only parameter {name!r} needs a default, because an "
+                "earlier parameter has one"
+            )
+    opened = pytypes.FunctionType(
+        code.replace(co_argcount=count, co_kwonlyargcount=0),
+        func.__globals__,
+        func.__name__,
+        tuple(defaults) or None,
+        func.__closure__,
+    )
+    opened.__qualname__ = func.__qualname__
+    opened.__module__ = func.__module__
+    opened.__doc__ = func.__doc__
+    return opened
