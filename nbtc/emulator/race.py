@@ -1,0 +1,525 @@
+"""Happens-before state of warps and CTAs, and the hooks that check every access against it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .clocks import (
+    ORDER,
+    PROXY,
+    UNINITIALISED,
+    Access,
+    AccessTable,
+    Agents,
+    Clock,
+    Conflict,
+    FenceLog,
+    happened,
+    join,
+)
+from .findings import Related, user_first
+from .machine import Hooks, Instruction
+from .shadow import ByteShadow, PagedShadow
+
+if TYPE_CHECKING:
+    from .machine import Cluster, Cta, Machine, Path, Wait, Warp
+    from .memory import Region
+
+__all__ = [
+    "AT_CLUSTER_START",
+    "AT_CTA_EXIT",
+    "AT_TOUCH",
+    "CHECKS",
+    "Checks",
+    "CtaSync",
+    "LaunchSync",
+    "WarpSync",
+    "create_hooks",
+    "lane_bits",
+    "place",
+    "related",
+    "where",
+]
+
+CHECKS = frozenset({"race", "proxy", "poison", "mbarrier", "barrier", "wgmma", "tcgen05", "tma"})
+"""Groups of checks that ``create_hooks`` can switch; deadlocks are always reported."""
+
+AT_CLUSTER_START: list[Callable[[Any], None]] = []
+AT_CTA_EXIT: list[Callable[[Any], None]] = []
+AT_TOUCH: list[Callable[[Any, Any, int, int], None]] = []
+"""Functions of the ``sync_*`` modules, called by the hooks of the same name."""
+
+_FULL = 0xFFFFFFFF
+
+
+def lane_bits(mask: np.ndarray | None) -> int:
+    """Turn bool[32] (None = all) into a bit mask."""
+    if mask is None:
+        return _FULL
+    return int.from_bytes(np.packbits(mask, bitorder="little").tobytes(), "little")
+
+
+def place(ins: Instruction | None) -> tuple[str, int]:
+    """Give file and line of the user's frame of an instruction."""
+    if ins is None:
+        return "<ptx>", 0
+    frames = user_first(ins.chain)
+    return (frames[0].file, frames[0].line) if frames else ("<ptx>", ins.ptx_line)
+
+
+def where(ins: Instruction | None) -> str:
+    """Give ``file:line`` of the user's frame of an instruction."""
+    file, line = place(ins)
+    return f"{file.rsplit('/', 1)[-1]}:{line}"
+
+
+def related(label: str, ins: Instruction | None) -> tuple[Related, ...]:
+    """Give a related line, or nothing when there is no instruction."""
+    return () if ins is None else (Related(label, *place(ins)),)
+
+
+class LaunchSync:
+    """Happens-before state of one launch (``machine.sync``)."""
+
+    def __init__(self, machine: Machine, checks: frozenset[str]) -> None:
+        """Start with no agent."""
+        self.machine = machine
+        self.checks = checks
+        self.agents = Agents()
+        self.table = AccessTable()
+        self.names: dict[int, str] = {}
+
+
+class WarpSync:
+    """Happens-before state of one warp (``warp.sync``).
+
+    Attributes:
+        agent: Agent of the warp's own accesses.
+        init_agent: Agent of the mbarrier inits of the warp, which ``fence.mbarrier_init``
+            publishes without ordering anything else.
+        clock: What the warp knows to have happened.
+        released: Clock at the last release fence; relaxed operations publish it.
+        pending: Clocks read by relaxed operations; an acquire fence turns them into knowledge.
+        shared_fences, global_fences: Proxy fences by state space.
+        waits: Last successful wait on each mbarrier.
+    """
+
+    def __init__(self, launch: LaunchSync, warp: Warp) -> None:
+        """Register the warp as an agent."""
+        name = f"CTA {warp.cta.ctaid} warp {warp.index}"
+        self.launch = launch
+        self.agent = launch.agents.new(name)
+        self.init_agent = launch.agents.new(name + " inits")
+        self.clock: Clock = {self.agent: 1}
+        self.released: Clock = {}
+        self.pending: Clock = {}
+        self.shared_fences = FenceLog()
+        self.global_fences = FenceLog()
+        self.tensormap_fences: dict[int, int] = {}
+        self.waits: dict[Any, Any] = {}
+        self.groups: dict[Any, Any] = {}
+        self.state: dict[str, Any] = {}
+        self._cached: dict[tuple[int, int, bool, bool], Access] = {}
+        self._cached_time = 0
+
+    @property
+    def time(self) -> int:
+        """Current time of the warp."""
+        return self.clock[self.agent]
+
+    def tick(self) -> None:
+        """Start a new epoch: later accesses are not covered by earlier releases or fences."""
+        self.clock[self.agent] += 1
+
+    def release(self, *, relaxed: bool = False) -> Clock:
+        """Publish what the warp knows; a relaxed operation publishes its last release fence."""
+        if relaxed:
+            return self.released
+        snapshot = dict(self.clock)
+        self.clock[self.agent] += 1
+        return snapshot
+
+    def acquire(self, clock: Clock, *, relaxed: bool = False) -> None:
+        """Learn a published clock; a relaxed operation learns it at the next acquire fence."""
+        join(self.pending if relaxed else self.clock, clock)
+
+    def fence(self, *, release: bool = True, acquire: bool = True) -> None:
+        """Execute a memory fence."""
+        if acquire and self.pending:
+            join(self.clock, self.pending)
+            self.pending = {}
+        if release:
+            self.released = dict(self.clock)
+            self.tick()
+
+    def access(
+        self, warp: Warp, ins: Instruction, lanes: int, *, write: bool, strong: bool,
+        fences: FenceLog | None, reads: bool = False,
+    ) -> Access:  # fmt: skip
+        """Give the access object for a generic access now; equal ones in an epoch are shared."""
+        time = self.clock[self.agent]
+        if time != self._cached_time:
+            self._cached.clear()
+            self._cached_time = time
+        key = (id(ins), lanes, write, strong)
+        access = self._cached.get(key)
+        if access is None:
+            access = Access(
+                self.agent, time, write, strong, warp=warp, lanes=lanes, place=ins,
+                what="store" if write else "load", fences=fences if write else None, reads=reads,
+            )  # fmt: skip
+            self.launch.table.add(access)
+            self._cached[key] = access
+        return access
+
+
+class CtaSync:
+    """Happens-before state of one CTA (``cta.sync``)."""
+
+    def __init__(self, launch: LaunchSync, cta: Cta) -> None:
+        """Make the shadow of the CTA's shared memory."""
+        self.launch = launch
+        self.shadow = PagedShadow(cta.shared.size, launch.table)
+        self.shadow.poison = "poison" in launch.checks
+        self.mbarriers: dict[int, Any] = {}
+        self.mbarrier_pages: set[int] = set()
+        self.locations: dict[int, Clock] = {}
+        self.named: dict[int, Any] = {}
+        self.swizzles: dict[int, tuple[str, Any]] = {}
+        self.tmem: Any = None
+        self.state: dict[str, Any] = {}
+
+
+class RegionSync:
+    """Happens-before state of one global region (``region.sync``)."""
+
+    def __init__(self, launch: LaunchSync, size: int) -> None:
+        """Make the shadow of the region."""
+        self.shadow = ByteShadow(size, launch.table)
+        self.locations: dict[int, Clock] = {}
+
+
+def region_sync(launch: LaunchSync, region: Region) -> RegionSync:
+    """Give the state of a region, made on first use."""
+    state = region.sync
+    if state is None or state.shadow.table is not launch.table:
+        state = region.sync = RegionSync(launch, region.size)
+    return state
+
+
+class Checks(Hooks):
+    """Checks of one launch: feeds the shadow and words the findings."""
+
+    wants_memory = True
+
+    def __init__(self, machine: Machine, checks: frozenset[str]) -> None:
+        """Attach the state to the machine."""
+        self.machine = machine
+        self.checks = checks
+        self.launch = machine.sync = LaunchSync(machine, checks)
+        self.race = "race" in checks
+        self._semantics: dict[int, tuple[str, bool, Instruction]] = {}
+
+    # -- life of things -----------------------------------------------------------------------
+
+    def start_cluster(self, cluster: Cluster) -> None:
+        """Make the state of every CTA and warp."""
+        cluster.sync = {}
+        for cta in cluster.ctas:
+            cta.sync = CtaSync(self.launch, cta)
+            for warp in cta.warps:
+                warp.sync = WarpSync(self.launch, warp)
+        for function in AT_CLUSTER_START:
+            function(cluster)
+
+    def exit_lanes(self, warp: Warp, lanes: np.ndarray) -> None:
+        """Lanes that ended may complete barriers that waited for them."""
+        self.machine.touch_event()
+
+    def exit_cta(self, cta: Cta) -> None:
+        """Run the checks at the end of a CTA."""
+        for function in AT_CTA_EXIT:
+            function(cta)
+
+    def touch(self, warp: Warp, ins: Instruction, reads: int, writes: int) -> None:
+        """Registers with work in flight are about to be touched."""
+        for function in AT_TOUCH:
+            function(warp, ins, reads, writes)
+
+    def deadlock(
+        self, machine: Machine, waiting: list[tuple[Path, Wait]], spinning: list[Path]
+    ) -> None:
+        """Report a deadlock with every waiter."""
+        from .deadlock import report_deadlock
+
+        report_deadlock(machine, waiting, spinning)
+
+    # -- generic accesses ---------------------------------------------------------------------
+
+    def load(self, warp: Warp, space: str, target: Any, offsets: np.ndarray, size: int,
+             mask: np.ndarray | None, ins: Instruction) -> None:  # fmt: skip
+        """Check a generic load and take part in synchronisation through memory."""
+        sem, strong = self._sem(ins)
+        sync: WarpSync = warp.sync
+        chosen = offsets if mask is None else offsets[mask]
+        state = target.sync if space == "shared" else region_sync(self.launch, target)
+        if strong:
+            self._observe(sync, state, chosen, acquire=sem in ("acquire", "acq_rel"))
+        if not self.race:
+            return
+        access = sync.access(warp, ins, lane_bits(mask), write=False, strong=strong, fences=None)
+        found = self._shadowed(state.shadow, chosen, size, access, sync.clock)
+        if found:
+            self.conflicts(found, access, warp, ins, space=space, target=target)
+        if space == "shared" and target.sync.state.get("slots"):
+            for function in target.sync.state["slots"]:
+                function(warp, chosen, ins)
+
+    def store(self, warp: Warp, space: str, target: Any, offsets: np.ndarray, size: int,
+              mask: np.ndarray | None, ins: Instruction) -> None:  # fmt: skip
+        """Check a generic store."""
+        sem, strong = self._sem(ins)
+        sync: WarpSync = warp.sync
+        chosen = offsets if mask is None else offsets[mask]
+        shared = space == "shared"
+        state = target.sync if shared else region_sync(self.launch, target)
+        if shared and state.mbarrier_pages:
+            self._over_mbarrier(warp, target, chosen, size, ins)
+        if self.race:
+            fences = sync.shared_fences if shared else sync.global_fences
+            access = sync.access(
+                warp, ins, lane_bits(mask), write=True, strong=strong, fences=fences
+            )
+            found = self._shadowed(state.shadow, chosen, size, access, sync.clock)
+            if found:
+                self.conflicts(found, access, warp, ins, space=space, target=target)
+        if strong or state.locations:
+            self._publish(sync, state, chosen, release=sem in ("release", "acq_rel"),
+                          strong=strong, modify=False)  # fmt: skip
+
+    def atomic(self, warp: Warp, space: str, target: Any, offsets: np.ndarray, size: int,
+               mask: np.ndarray | None, ins: Instruction) -> None:  # fmt: skip
+        """Check a generic atomic and take part in synchronisation through memory."""
+        sem = ins.sem
+        sync: WarpSync = warp.sync
+        chosen = offsets if mask is None else offsets[mask]
+        shared = space == "shared"
+        state = target.sync if shared else region_sync(self.launch, target)
+        if self.race:
+            fences = sync.shared_fences if shared else sync.global_fences
+            access = sync.access(
+                warp, ins, lane_bits(mask), write=True, strong=True, fences=fences,
+                reads="exch" not in ins.mods,
+            )  # fmt: skip
+            found = self._shadowed(state.shadow, chosen, size, access, sync.clock)
+            if found:
+                self.conflicts(found, access, warp, ins, space=space, target=target)
+        if ins.parts[0] != "red":
+            self._observe(sync, state, chosen, acquire=sem in ("acquire", "acq_rel"))
+        self._publish(sync, state, chosen, release=sem in ("release", "acq_rel"), strong=True,
+                      modify=True)  # fmt: skip
+
+    @staticmethod
+    def _shadowed(
+        shadow: ByteShadow, offsets: np.ndarray, size: int, access: Access, clock: Clock
+    ) -> list[Conflict]:
+        first = int(offsets[0])
+        if len(offsets) > 1 and first == offsets[-1] and bool((offsets == first).all()):
+            return shadow.span(first, first + size, access, clock)
+        return shadow.lanes(offsets, size, access, clock)
+
+    def _sem(self, ins: Instruction) -> tuple[str, bool]:
+        cached = self._semantics.get(id(ins))
+        if cached is None:
+            sem = ins.sem
+            cached = self._semantics[id(ins)] = (sem, sem != "weak", ins)
+        return cached[0], cached[1]
+
+    @staticmethod
+    def _observe(sync: WarpSync, state: Any, offsets: np.ndarray, *, acquire: bool) -> None:
+        if not state.locations:
+            return
+        for offset in set(offsets.tolist()):
+            clock = state.locations.get(offset)
+            if clock:
+                sync.acquire(clock, relaxed=not acquire)
+
+    @staticmethod
+    def _publish(sync: WarpSync, state: Any, offsets: np.ndarray, *, release: bool, strong: bool,
+                 modify: bool) -> None:  # fmt: skip
+        clock = sync.release(relaxed=not release) if strong else {}
+        for offset in set(offsets.tolist()):
+            if modify:
+                if clock:
+                    join(state.locations.setdefault(offset, {}), clock)
+            elif clock:
+                state.locations[offset] = dict(clock)
+            else:
+                state.locations.pop(offset, None)
+
+    def _over_mbarrier(self, warp: Warp, cta: Cta, offsets: np.ndarray, size: int,
+                       ins: Instruction) -> None:  # fmt: skip
+        pages = cta.sync.mbarrier_pages
+        if pages.isdisjoint((offsets >> 8).tolist()):
+            return
+        low, high = int(offsets.min()), int(offsets.max()) + size
+        for at, barrier in cta.sync.mbarriers.items():
+            if barrier.live and low < at + 8 and at < high:
+                hit = (offsets < at + 8) & (offsets + size > at)
+                if hit.any():
+                    self.machine.finding(
+                        "mbarrier_reinit",
+                        f"store to {barrier.place_text}: a live mbarrier "
+                        f"(init {where(barrier.init_ins)}) is there; inval first",
+                        ins=ins, warp=warp, related=related("init", barrier.init_ins),
+                        barrier=barrier.info(),
+                    )  # fmt: skip
+
+    # -- wording ------------------------------------------------------------------------------
+
+    def conflicts(
+        self,
+        found: Iterable[Conflict],
+        access: Access,
+        warp: Warp,
+        ins: Instruction,
+        *,
+        space: str,
+        target: Any,
+        place_text: str = "",
+    ) -> None:
+        """Turn conflicts of one access into findings."""
+        seen: set[tuple[int, str]] = set()
+        for old, reason in found:
+            key = (id(old.place), reason)
+            if key in seen or not self._really(old, access):
+                continue
+            seen.add(key)
+            if reason == UNINITIALISED:
+                if "poison" in self.checks:
+                    self._poison(access, warp, ins, target, place_text)
+            elif reason == PROXY:
+                if "proxy" in self.checks:
+                    self._proxy(old, access, warp, ins, space, place_text)
+            elif reason == ORDER and self.race:
+                self._order(old, access, warp, ins, space, place_text)
+
+    @staticmethod
+    def _really(old: Access, new: Access) -> bool:
+        """Compare exactly where a recorded region is wider than what is read."""
+        if old.exact is None and new.exact is None:
+            return True
+        if old.exact is not None and new.exact is not None:
+            return bool(np.isin(new.exact(), old.exact()).any())
+        return True
+
+    def _poison(self, access: Access, warp: Warp, ins: Instruction, target: Any,
+                place_text: str) -> None:  # fmt: skip
+        self.machine.finding(
+            "uninitialised_read",
+            f"{access.what} of shared memory {place_text}that was never written".replace(
+                "  ", " "),
+            ins=ins, warp=warp, lanes=access.lanes,
+        )  # fmt: skip
+
+    def _proxy(self, old: Access, access: Access, warp: Warp, ins: Instruction, space: str,
+               place_text: str) -> None:  # fmt: skip
+        fences = old.fences
+        known = warp.sync.clock.get(old.agent, 0)
+        missing = fences.uncovered(old.lanes, old.time or 0, known) if fences else old.lanes
+        missing = missing or old.lanes
+        thread = old.warp.index * 32 + (missing & -missing).bit_length() - 1
+        memory = "shared" if space == "shared" else "global"
+        verb = "writes" if access.write else "reads"
+        message = (
+            f"{access.what} {verb} {memory} memory {place_text}written by thread {thread} at "
+            f"{where(old.place)} with no fence_proxy_async by thread {thread} before the barrier; "
+            "each writing thread fences, then the barrier, then the asynchronous operation"
+        )
+        self.machine.finding(
+            "missing_proxy_fence", message, ins=ins, warp=warp,
+            severity="warning" if access.write else "finding",
+            related=related(f"written by thread {thread}", old.place), lanes=access.lanes,
+        )  # fmt: skip
+
+    def _order(self, old: Access, access: Access, warp: Warp, ins: Instruction, space: str,
+               place_text: str) -> None:  # fmt: skip
+        sync: WarpSync = warp.sync
+        severity = "finding"
+        extra = ""
+        if old.time is not None and happened(old, sync.pending):
+            kind = "missing_acquire_fence"
+            severity = "warning" if old.channel is None else "finding"
+            extra = ("; a relaxed operation saw the release, but no acquire fence follows: use the "
+                     "acquire form or fence")  # fmt: skip
+        elif access.write and not old.write:
+            kind = "overwrite_while_read" if old.is_async or access.is_async else "race"
+        elif old.is_async:
+            kind = "write_in_flight" if access.write else "read_in_flight"
+        else:
+            kind = "race"
+        old_who = self._who(old)
+        memory = f"{space} memory {place_text}".strip()
+        if kind == "read_in_flight":
+            text = (
+                f"{memory} read by the {access.what} while the {old.what} at {where(old.place)} "
+                f"into it is in flight: {self._why(old, warp)}"
+            )
+        elif kind == "overwrite_while_read":
+            text = (
+                f"{memory} overwritten by the {access.what} while the {old.what} at "
+                f"{where(old.place)}{old_who} may still read it: {self._why(old, warp)}"
+            )
+        else:
+            verb = "written" if old.write else "read"
+            text = (
+                f"{access.what} of {memory} is not ordered after the {old.what} at "
+                f"{where(old.place)}{old_who} that {verb.replace('written', 'wrote')} it"
+            )
+            if old.is_async:
+                text += f": {self._why(old, warp)}"
+        self.machine.finding(
+            kind, text + extra, ins=ins, warp=warp, severity=severity, lanes=access.lanes,
+            related=related(f"{old.what}", old.place),
+            barrier=old.channel.info() if hasattr(old.channel, "info") else None,
+        )  # fmt: skip
+
+    @staticmethod
+    def _who(old: Access) -> str:
+        if old.warp is None:
+            return ""
+        lane = (old.lanes & -old.lanes).bit_length() - 1
+        return f" by CTA rank {old.warp.cta.rank} thread {old.warp.index * 32 + lane}"
+
+    @staticmethod
+    def _why(old: Access, warp: Warp) -> str:
+        channel = old.channel
+        if channel is not None and hasattr(channel, "explain"):
+            return channel.explain(old, warp)
+        return "no wait or barrier orders the two"
+
+
+def create_hooks(machine: Machine, checks: Any = True) -> Checks:
+    """Make the hooks of a launch.
+
+    Args:
+        machine: The machine; its ``sync`` attribute is set.
+        checks: True or None for all, False for none, or names out of ``CHECKS``.
+    """
+    if checks is None or checks is True:
+        chosen = CHECKS
+    elif checks is False:
+        chosen = frozenset()
+    else:
+        chosen = frozenset([checks] if isinstance(checks, str) else checks)
+        unknown = chosen - CHECKS
+        if unknown:
+            from nbtc.errors import EmulatorError
+
+            raise EmulatorError(
+                f"unknown checks {sorted(unknown)}; known: {sorted(CHECKS)}, or True or False"
+            )
+    return Checks(machine, chosen)
