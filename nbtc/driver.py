@@ -161,15 +161,3 @@ def synchronize() -> None:
     """Wait for all work of the current context."""
     ensure_context()
     check(api().cuCtxSynchronize(), "waiting for the device")
-
-
-def is_device_pointer(address: int) -> bool:
-    """Return whether the driver knows an address as memory that the device can reach."""
-    key = api().CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE
-    return not int(api().cuPointerGetAttribute(key, address)[0])
-
-
-def allocation(address: int) -> tuple[int, int]:
-    """Return base address and bytes of the allocation that holds a device address."""
-    base, size = check(api().cuMemGetAddressRange(address), f"asking about {address:#x}")
-    return int(base), int(size)
