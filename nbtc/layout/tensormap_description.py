@@ -14,6 +14,7 @@ import dataclasses
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from nbtc.dtypes import canonical
@@ -263,22 +264,22 @@ class TensorMapDescription:
         description.validate()
         return description
 
-    @property
+    @cached_property
     def rank(self) -> int:
         """Number of dimensions."""
         return len(self.dims)
 
-    @property
+    @cached_property
     def data_type(self) -> str:
         """Name of the driver's CUtensorMapDataType, in `DATA_TYPES`."""
         return _ELEMENTS[self.dtype]
 
-    @property
+    @cached_property
     def element_bits(self) -> int:
         """Bits of one element in global memory."""
         return _BITS[self.data_type]
 
-    @property
+    @cached_property
     def box_shape(self) -> tuple[int, ...]:
         """Elements per dimension that reach shared memory, innermost first."""
         if self.mode != "tiled":
@@ -289,7 +290,7 @@ class TensorMapDescription:
             counts[0] = self.box[0]  # the driver ignores the innermost element stride here
         return tuple(counts)
 
-    @property
+    @cached_property
     def box_bytes(self) -> int:
         """Bytes that one copy adds to ``complete_tx``: the whole box, out of bounds or not.
 
@@ -297,7 +298,7 @@ class TensorMapDescription:
         """
         return self._box_elements * self.element_bits // 8
 
-    @property
+    @cached_property
     def smem_bytes(self) -> int:
         """Bytes that one copy occupies in shared memory (padded for the ALIGN16B types)."""
         if self.data_type in _ALIGN16B:

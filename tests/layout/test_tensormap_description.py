@@ -123,8 +123,10 @@ def test_size_one_axis_may_have_any_stride():
               l2_promotion="256B", element_strides=(1, 2, 3, 4, 1)),
         tiled((1 << 32,), "uint8", (16,)),
         tiled((8, 64), "tfloat32", (8, 32), swizzle="128B_ATOM_32B", fill="nan"),
-        im2col((2, 16, 18, 64), "float16", (-1, -2), (-3, 1), channels_per_pixel=64, pixels_per_column=32, swizzle="128B"),
-        im2col((2, 16, 18, 64), "float16", (-1,), (-3,), channels_per_pixel=64, pixels_per_column=128, wide="w128", swizzle="128B"),
+        im2col((2, 16, 18, 64), "float16", (-1, -2), (-3, 1), channels_per_pixel=64,
+               pixels_per_column=32, swizzle="128B"),
+        im2col((2, 16, 18, 64), "float16", (-1,), (-3,), channels_per_pixel=64,
+               pixels_per_column=128, wide="w128", swizzle="128B"),
     ],
 )  # fmt: skip
 def test_pack_round_trip(m):
