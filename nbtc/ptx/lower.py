@@ -73,9 +73,10 @@ def _register_lowering(instruction: Instruction) -> None:
 def _bind(instruction: Instruction, args: Any, kws: Any) -> tuple[Any, ...]:
     """Return one Numba type per parameter, ``Omitted`` where the default holds."""
     try:
-        bound = instruction.signature.bind(*args, **kws)
+        bound = instruction.written_signature.bind(*args, **kws)
     except TypeError as e:
-        raise InstructionError(f"{instruction.name}{instruction.signature}: {e}") from None
+        written = instruction.written_signature
+        raise InstructionError(f"{instruction.name}{written}: {e}") from None
     return tuple(
         bound.arguments[p.name] if p.name in bound.arguments else types.Omitted(p.default)
         for p in instruction.signature.parameters.values()
@@ -112,17 +113,29 @@ def make_plan(instruction: Instruction, argument_types: tuple[Any, ...]) -> Plan
     given = frozenset(
         o.name for o in instruction.operands if o.optional and not _is_absent(by_name[o.name])
     )
-    variant = Variant(values, given)
-    instruction.check(variant)
+    counts = {
+        o.name: len(by_name[o.name])
+        for o in instruction.operands
+        if isinstance(o.kind, Regs) and o.kind.count is None
+        and isinstance(by_name[o.name], types.BaseTuple)
+    }
+    variant = Variant(values, given, counts)
 
     inputs = []
     for o in instruction.operands:
         ty = by_name[o.name]
         if o.optional and o.name not in given:
             continue
+        if isinstance(ty, types.Omitted):
+            ty = types.literal(ty.value)
         where = f"{instruction.name}: {o.name}"
         kinds = _input_kinds(where, o.kind, variant, ty)
+        if o.literal is not None and isinstance(ty, types.IntegerLiteral):
+            value = ty.literal_value
+            if value not in o.literal:
+                raise InstructionError(f"{where} must be {o.literal.words}, got {value}")
         inputs.append((o.name, names.index(o.name), ty, kinds))
+    instruction.check(variant)
 
     current = target.current()
     if current is not None:
@@ -177,6 +190,9 @@ def _input_kinds(where: str, kind: Kind | Regs, variant: Variant, ty: Any) -> tu
         check_operand(where, kind, ty)
         return (kind,)
     one, count = kind.resolve(variant)
+    if one is not None and kind.is_scalar(variant):
+        check_operand(where, one, ty)
+        return (one,)
     if not isinstance(ty, types.BaseTuple):
         wanted = f"{count} registers" if count is not None else f"{kind.low} to {kind.high} values"
         raise InstructionError(f"{where} is {types.unliteral(ty)}, needs a tuple of {wanted}")
@@ -225,8 +241,7 @@ def _codegen(instruction: Instruction, context: Any, builder: Any, sig: Any, arg
         name = instruction.result_name(i)
         result_start[name] = first
         texts = [f"${first + j}" for j in range(len(kinds))]
-        is_tuple = isinstance(instruction.results[i], Regs)
-        numbers[name] = texts if is_tuple else texts[0]
+        numbers[name] = texts if _is_tuple(instruction.results[i], plan.variant) else texts[0]
         first += len(kinds)
     for name, kinds, _ in groups:
         texts = [f"${first + j}" for j in range(len(kinds))]
@@ -237,7 +252,7 @@ def _codegen(instruction: Instruction, context: Any, builder: Any, sig: Any, arg
         else:
             constraints += [k.constraint for k in kinds]
         operand = next(o for o in instruction.operands if o.name == name)
-        numbers[name] = texts if isinstance(operand.kind, Regs) else texts[0]
+        numbers[name] = texts if _is_tuple(operand.kind, plan.variant) else texts[0]
         first += len(kinds)
     if "memory" in instruction.effects:
         constraints.append("~{memory}")
@@ -259,6 +274,10 @@ def _codegen(instruction: Instruction, context: Any, builder: Any, sig: Any, arg
     attrs = ("convergent",) if "convergent" in instruction.effects else ()
     value = builder.call(asm, llvm_args, attrs=attrs)
     return _pack(context, builder, plan, sig.return_type, outputs, value)
+
+
+def _is_tuple(kind: Kind | Regs, variant: Variant) -> bool:
+    return isinstance(kind, Regs) and not kind.is_scalar(variant)
 
 
 def _registers_of(context: Any, builder: Any, ty: Any, value: Any, kinds: tuple[Kind, ...]) -> Any:
@@ -292,3 +311,27 @@ def _pack(
         members.append(one(ty, parts[start : start + len(kinds)]))
         start += len(kinds)
     return context.make_tuple(builder, return_type, members)
+
+
+def emit(
+    instruction: Instruction,
+    context: Any,
+    builder: Any,
+    arguments: list[tuple[Any, Any]],
+    modifiers: dict[str, Any],
+) -> tuple[Any, Any]:
+    """Emit one instruction from compiler code: ``(Numba type, LLVM value)`` in and out.
+
+    Args:
+        instruction: the declaration.
+        context: Numba target context.
+        builder: LLVM builder.
+        arguments: positional operands; the LLVM value of a literal may be None.
+        modifiers: modifiers by name, plain Python values.
+    """
+    kws = {name: types.literal(value) for name, value in modifiers.items()}
+    bound = _bind(instruction, [t for t, _ in arguments], kws)
+    values = dict(zip(instruction.signature.parameters, (v for _, v in arguments), strict=False))
+    args = [values.get(name) for name in instruction.signature.parameters]
+    sig = signature(make_plan(instruction, bound).return_type, *bound)
+    return sig.return_type, _codegen(instruction, context, builder, sig, args)

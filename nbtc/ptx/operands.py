@@ -19,7 +19,9 @@ from nbtc.ptx.types_numba import (
 _SCALARS = {
     "u16": types.uint16,
     "u32": types.uint32,
+    "s32": types.int32,
     "u64": types.uint64,
+    "s64": types.int64,
     "f32": types.float32,
     "f64": types.float64,
     "pred": types.boolean,
@@ -60,8 +62,10 @@ def check_operand(where: str, kind: Kind, ty: Any) -> None:
 
 
 def _problem(kind: Kind, ty: Any) -> str | None:
+    if isinstance(ty, types.Omitted):
+        ty = types.literal(ty.value)
     base = types.unliteral(ty) if isinstance(ty, types.Literal) else ty
-    if kind.name in ("u16", "u32", "u64"):
+    if kind.name in ("u16", "u32", "u64", "s32", "s64"):
         return _integer_problem(kind, ty, base)
     if kind.name == "pred":
         if isinstance(base, types.Boolean):
@@ -92,7 +96,7 @@ def _integer_problem(kind: Kind, ty: Any, base: Any) -> str | None:
             "literals that fit are accepted as they are"
         )
     if isinstance(base, AddressType):
-        return f"is {base.words}, needs {kind.words}: wrap it as uint{bits}(...) if that is meant"
+        return f"is {base.words}, needs {kind.words}: write address.bits(...) if that is meant"
     return f"is {base}, needs {kind.words}"
 
 

@@ -129,7 +129,7 @@ def _register_arithmetic(op: Any, opcode: str, commutes: bool) -> None:
                 return signature(types.int32 if a.bits == 32 else types.int64, a, b)
             return None
 
-    typing_registry.register(Arithmetic)
+    typing_registry.register_global(op, types.Function(Arithmetic))
 
     def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         bits = max(t.bits for t in sig.args if isinstance(t, AddressType))
@@ -169,7 +169,7 @@ def _register_comparison(op: Any, predicate: str) -> None:
                 return signature(types.boolean, *args)
             return None
 
-    typing_registry.register(Comparison)
+    typing_registry.register_global(op, types.Function(Comparison))
 
     @lowering_registry.lower(op, AddressType, AddressType)
     def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:

@@ -1,0 +1,92 @@
+"""Register tuples: make, slice, pack and transform accumulators without local memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba.cuda import types
+
+from nbtc.dtypes import canonical
+from nbtc.errors import DtypeError, InstructionError
+from nbtc.ptx.staging import Emitter, Value, staged
+
+_ELEMENTS = {"float32": types.float32, "int32": types.int32, "uint32": types.uint32}
+
+
+def _returns_full(n: Any, value: Any, dtype: Any) -> Any:
+    if not isinstance(n, int) or not 1 <= n <= 256:
+        raise InstructionError(f"registers: n={n!r}; must be 1..256")
+    name = canonical(dtype).name
+    if name not in _ELEMENTS:
+        raise DtypeError(f"registers: dtype={dtype!r}; legal: {', '.join(_ELEMENTS)}")
+    return types.UniTuple(_ELEMENTS[name], n)
+
+
+@staged(_returns_full, constants=("n", "value", "dtype"))
+def full(e: Emitter, n: int, value: float, dtype: str = "float32") -> Any:
+    """Return a tuple of ``n`` registers that all hold the constant ``value``.
+
+    Executed by each thread for itself; no instruction but the moves.
+    """
+    type_ = _ELEMENTS[canonical(dtype).name]
+    return e.tuple([e.constant(type_, value)] * n)
+
+
+@staged(lambda n, dtype: _returns_full(n, 0, dtype), constants=("n", "dtype"))
+def zeros(e: Emitter, n: int, dtype: str = "float32") -> Any:
+    """Return a tuple of ``n`` zero registers, the start value of an accumulator."""
+    type_ = _ELEMENTS[canonical(dtype).name]
+    return e.tuple([e.constant(type_, 0)] * n)
+
+
+def _returns_take(regs: Any, start: Any, count: Any) -> Any:
+    if not isinstance(regs, types.BaseTuple):
+        raise InstructionError(f"registers.take: registers are {regs}, needs a tuple")
+    if start < 0 or count < 1 or start + count > len(regs):
+        raise InstructionError(
+            f"registers.take: start={start}, count={count} of {len(regs)} registers; "
+            f"start + count must be at most {len(regs)}"
+        )
+    return types.UniTuple(regs[start], count)
+
+
+@staged(_returns_take, constants=("start", "count"))
+def take(e: Emitter, regs: Any, start: int, count: int) -> Any:
+    """Return ``count`` registers from number ``start`` on."""
+    return e.tuple(regs[start : start + count])
+
+
+_PACKERS = {"bfloat16": "cvt_bf16x2_f32", "float16": "cvt_f16x2_f32"}
+
+
+def _returns_pack(regs: Any, dtype: Any) -> Any:
+    if canonical(dtype).name not in _PACKERS:
+        raise DtypeError(f"registers.pack: dtype={dtype!r}; legal: {', '.join(_PACKERS)}")
+    if len(regs) % 2:
+        raise InstructionError(f"registers.pack: {len(regs)} registers; needs an even number")
+    return types.UniTuple(types.uint32, len(regs) // 2)
+
+
+@staged(_returns_pack, constants=("dtype",))
+def pack(e: Emitter, regs: Any, dtype: str) -> Any:
+    """Round pairs of float32 registers to a 16-bit type, two per 32-bit register.
+
+    Register ``i`` of the result holds registers ``2 i`` (low half) and ``2 i + 1`` (high half),
+    rounded to nearest even.
+
+    Args:
+        e: given by the compiler.
+        regs: an even number of float32 registers.
+        dtype: ``"bfloat16"`` or ``"float16"``.
+    """
+    from nbtc.intrinsics import convert
+
+    cvt = getattr(convert, _PACKERS[canonical(dtype).name])
+    return e.tuple([e.call(cvt, regs[i + 1], regs[i]) for i in range(0, len(regs), 2)])
+
+
+def bits_of(e: Emitter, value: Value) -> Value:
+    """Return the 32 bits of a float32 value as uint32 (compiler helper)."""
+    from llvmlite import ir
+
+    return Value(e, types.uint32, e.builder.bitcast(value.llvm, ir.IntType(32)))
