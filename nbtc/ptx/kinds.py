@@ -78,17 +78,22 @@ class Regs:
 
     Attributes:
         kind: kind of each register, or a function of the variant.
-        count: number of registers, a function of the variant, or None for "as many as given".
+        count: number of registers, a function of the variant, or None for "as many as given". A
+            function that returns None means one register, not a tuple.
         low: fewest registers when ``count`` is None.
         high: most registers when ``count`` is None.
         note: the count in words, for the reference (``"n / 2"``).
     """
 
     kind: Kind | Callable[[Variant], Kind] | None
-    count: int | Callable[[Variant], int] | None
+    count: int | Callable[[Variant], int | None] | None
     low: int = 1
     high: int = 256
     note: str = ""
+
+    def is_scalar(self, variant: Variant) -> bool:
+        """Return whether this variant has one register and no tuple."""
+        return callable(self.count) and self.count(variant) is None
 
     def resolve(self, variant: Variant) -> tuple[Kind | None, int | None]:
         """Return the register kind and count for one variant."""
@@ -97,9 +102,20 @@ class Regs:
         return kind, count
 
 
+def chosen(kind: Callable[[Variant], Kind], note: str = "") -> Regs:
+    """Return one register whose kind depends on the variant."""
+    return Regs(kind, _no_count, note=note)
+
+
+def _no_count(variant: Variant) -> None:
+    return None
+
+
 U16_KIND = Kind("u16", 16, "b16", "h", "a 16-bit integer")
 U32_KIND = Kind("u32", 32, "b32", "r", "a 32-bit integer")
+S32_KIND = Kind("s32", 32, "b32", "r", "a 32-bit integer")
 U64_KIND = Kind("u64", 64, "b64", "l", "a 64-bit integer")
+S64_KIND = Kind("s64", 64, "b64", "l", "a 64-bit integer")
 F32_KIND = Kind("f32", 32, "f32", "f", "a float32")
 F64_KIND = Kind("f64", 64, "f64", "d", "a float64")
 PRED_KIND = Kind("pred", 1, "pred", "b", "a boolean")
@@ -122,8 +138,9 @@ DESC100_KIND = Kind(
 
 U16 = Annotated[int, U16_KIND]
 U32 = Annotated[int, U32_KIND]
-S32 = U32
+S32 = Annotated[int, S32_KIND]
 U64 = Annotated[int, U64_KIND]
+S64 = Annotated[int, S64_KIND]
 F32 = Annotated[float, F32_KIND]
 F64 = Annotated[float, F64_KIND]
 Pred = Annotated[bool, PRED_KIND]

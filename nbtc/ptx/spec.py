@@ -21,6 +21,7 @@ Template syntax (PTX text of one instruction):
 from __future__ import annotations
 
 import hashlib
+import importlib
 import inspect
 import itertools
 import re
@@ -43,14 +44,21 @@ class Variant(Mapping[str, Any]):
     """The compile-time choices of one use: modifier values, immediates, and operands given.
 
     Values are attributes (``v.sem``) and items; ``v.has("hint")`` says whether an optional operand
-    is present.
+    is present; ``v.count("coordinates")`` is the length of a tuple operand that takes as many
+    registers as given.
     """
 
-    __slots__ = ("_given", "_values")
+    __slots__ = ("_counts", "_given", "_values")
 
-    def __init__(self, values: Mapping[str, Any], given: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        values: Mapping[str, Any],
+        given: frozenset[str] = frozenset(),
+        counts: Mapping[str, int] | None = None,
+    ) -> None:
         self._values = dict(values)
         self._given = given
+        self._counts = dict(counts or {})
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -71,6 +79,10 @@ class Variant(Mapping[str, Any]):
         """Return whether the optional operand was given."""
         return operand in self._given
 
+    def count(self, operand: str) -> int:
+        """Return the number of registers given for a tuple operand of open length."""
+        return self._counts[operand]
+
     @property
     def given(self) -> frozenset[str]:
         """Names of the optional operands given."""
@@ -78,16 +90,25 @@ class Variant(Mapping[str, Any]):
 
     def __repr__(self) -> str:
         parts = [f"{k}={v!r}" for k, v in self._values.items() if v not in ("", False)]
+        parts += [f"{n} x {k}" for k, n in self._counts.items()]
         return ", ".join(parts + sorted(self._given)) or "plain"
 
 
 @dataclass(frozen=True)
 class Operand:
-    """A register operand: its name, kind, and whether it may be left out."""
+    """A register operand.
+
+    Attributes:
+        name: name of the parameter.
+        kind: what register or registers it takes.
+        optional: whether it may be left out.
+        literal: legal values, checked where the value is known at compile time.
+    """
 
     name: str
     kind: Kind | Regs
     optional: bool = False
+    literal: Imm | None = None
 
 
 @dataclass(frozen=True)
@@ -114,6 +135,8 @@ class Modifier:
 
 
 _REQUIRED = inspect.Parameter.empty
+MISSING = object()
+"""Default, in :attr:`Instruction.signature`, of a keyword that must be given."""
 
 
 @dataclass(eq=False)
@@ -132,6 +155,7 @@ class Instruction:
     modifiers: tuple[Modifier, ...] = ()
     results: tuple[Kind | Regs, ...] = ()
     signature: inspect.Signature = field(default_factory=inspect.Signature)
+    written_signature: inspect.Signature = field(default_factory=inspect.Signature)
 
     def __post_init__(self) -> None:
         self.__name__ = self.func.__name__
@@ -143,18 +167,27 @@ class Instruction:
         sig = inspect.signature(self.func)
         self.operands, self.modifiers = _parameters(self.name, sig, hints)
         self.results = _results(hints.get("return", type(None)))
-        # Numba's argument folding cannot take keyword-only parameters.
-        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        params = sorted(
-            (p.replace(kind=kind, annotation=_REQUIRED) for p in sig.parameters.values()),
-            key=lambda p: p.default is not _REQUIRED,
+        # Numba's argument folding cannot take keyword-only parameters, and binds positions in this
+        # order; a required one behind an optional one gets a placeholder (see nbtc.ptx.lower).
+        self.written_signature = sig.replace(
+            parameters=[p.replace(annotation=_REQUIRED) for p in sig.parameters.values()],
+            return_annotation=_REQUIRED,
         )
+        params, optional_seen = [], False
+        for p in self.written_signature.parameters.values():
+            optional_seen = optional_seen or p.default is not _REQUIRED
+            default = MISSING if optional_seen and p.default is _REQUIRED else p.default
+            params.append(p.replace(kind=p.POSITIONAL_OR_KEYWORD, default=default))
         self.signature = inspect.Signature(params)
 
     @property
     def name(self) -> str:
-        """Name as a kernel writes it, ``"mbarrier.init"``."""
-        return f"{self.func.__module__.rsplit('.', 1)[-1]}.{self.func.__name__}"
+        """Name as a kernel writes it, ``"mbarrier.init"``.
+
+        A module that another one re-exports names that one in its global ``FAMILY``.
+        """
+        module = self.func.__module__.rsplit(".", 1)[-1]
+        return f"{self.func.__globals__.get('FAMILY', module)}.{self.func.__name__}"
 
     @property
     def opcode(self) -> str:
@@ -176,7 +209,7 @@ class Instruction:
         return id(self)
 
     def __reduce__(self) -> Any:
-        return _lookup, (self.__module__, self.__name__)
+        return _lookup, (self.__module__, self.name)
 
     def __deepcopy__(self, memo: Any) -> Instruction:
         return self
@@ -187,7 +220,14 @@ class Instruction:
         rules = (self.template, self.isa_rule, self.arch_rule, self.check_rule)
         for rule in rules:
             parts.append(_code_text(rule))
-        parts += [repr(self.operands), repr(self.modifiers), repr(self.results)]
+        for kind in (*(o.kind for o in self.operands), *self.results):
+            if isinstance(kind, Regs):
+                parts += [_code_text(kind.kind), _code_text(kind.count), kind.low, kind.high]
+            else:
+                parts.append(repr(kind))
+        parts += [(o.name, o.optional) for o in self.operands]
+        parts.append(repr([(m.name, m.choices, m.imm) for m in self.modifiers]))
+        parts.append(str(self.written_signature))
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
     # -- variants -------------------------------------------------------------------------------
@@ -230,12 +270,17 @@ class Instruction:
         """Yield every legal variant; immediates at their ends only unless ``exhaustive``."""
         axes = [[(m.name, v) for v in _choices(m, exhaustive)] for m in self.modifiers]
         optional = [o.name for o in self.operands if o.optional]
+        lengths = [
+            [(o.name, n) for n in _lengths(o.kind)]
+            for o in self.operands
+            if isinstance(o.kind, Regs) and o.kind.count is None
+        ]
         subsets = [
             frozenset(c) for k in range(len(optional) + 1) for c in itertools.combinations(optional, k)
         ]
         for values in itertools.product(*axes):
-            for given in subsets:
-                variant = Variant(dict(values), given)
+            for given, counts in itertools.product(subsets, itertools.product(*lengths)):
+                variant = Variant(dict(values), given, dict(counts))
                 if self.is_legal(variant):
                     yield variant
 
@@ -290,9 +335,16 @@ class Instruction:
 def _code_text(rule: Any) -> str:
     if callable(rule):
         code = rule.__code__
-        cells = [repr(c.cell_contents) for c in rule.__closure__ or ()]
-        return repr((code.co_code, [str(c) for c in code.co_consts], code.co_names, cells))
+        cells = [_code_text(c.cell_contents) for c in rule.__closure__ or ()]
+        consts = [c for c in code.co_consts if not hasattr(c, "co_code")]
+        return repr((code.co_code, consts, code.co_names, rule.__defaults__, cells))
     return repr(rule)
+
+
+def _lengths(regs: Regs) -> tuple[int, ...]:
+    if regs.high - regs.low < 8:
+        return tuple(range(regs.low, regs.high + 1))
+    return regs.low, regs.high
 
 
 def _choices(modifier: Modifier, exhaustive: bool = False) -> tuple[Any, ...]:
@@ -318,7 +370,7 @@ def _parameters(
         if isinstance(extra, Imm):
             modifiers.append(Modifier(p.name, None, extra, p.default))
         elif isinstance(extra, Kind | Regs):
-            operands.append(Operand(p.name, extra, optional))
+            operands.append(Operand(p.name, extra, optional, _literal_range(hint)))
         else:
             raise TypeError(f"{name}: parameter {p.name} has no operand kind")
     return tuple(operands), tuple(modifiers)
@@ -340,12 +392,18 @@ def _metadata(hint: Any) -> Any:
     return None
 
 
+def _literal_range(hint: Any) -> Imm | None:
+    extras = getattr(hint, "__metadata__", ())
+    return next((extra for extra in extras if isinstance(extra, Imm)), None)
+
+
 REGISTRY: dict[str, Instruction] = {}
 """Every declared instruction by name."""
 
 
 def _lookup(module: str, name: str) -> Instruction:
-    return REGISTRY[f"{module.rsplit('.', 1)[-1]}.{name}"]
+    importlib.import_module(module)
+    return REGISTRY[name]
 
 
 def ptx(
