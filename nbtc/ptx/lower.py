@@ -226,12 +226,12 @@ def _kind_of(where: str, ty: Any) -> Kind:
 
 def _codegen(instruction: Instruction, context: Any, builder: Any, sig: Any, args: Any) -> Any:
     plan = make_plan(instruction, tuple(sig.args))
-    llvm_args, groups = [], []
+    groups = []
     for name, position, ty, kinds in plan.inputs:
         values = _registers_of(context, builder, ty, args[position], kinds)
         groups.append((name, kinds, values))
-        llvm_args.extend(values)
-
+    predicates = _predicate_inputs(builder, groups)
+    llvm_args = [v for _, _, values in groups for v in values]
     outputs = [k for kinds in plan.results for k in kinds]
     constraints = ["=" + k.constraint for k in outputs]
     numbers: dict[str, str | list[str]] = {}
@@ -243,14 +243,16 @@ def _codegen(instruction: Instruction, context: Any, builder: Any, sig: Any, arg
         texts = [f"${first + j}" for j in range(len(kinds))]
         numbers[name] = texts if _is_tuple(instruction.results[i], plan.variant) else texts[0]
         first += len(kinds)
-    for name, kinds, _ in groups:
+    for name, kinds, values in groups:
+        if not values:
+            continue
         texts = [f"${first + j}" for j in range(len(kinds))]
         tied = instruction.ties.get(name)
         if tied is not None:
             start = result_start[tied]
             constraints += [str(start + j) for j in range(len(kinds))]
         else:
-            constraints += [k.constraint for k in kinds]
+            constraints += ["r" if k.name == "pred" else k.constraint for k in kinds]
         operand = next(o for o in instruction.operands if o.name == name)
         numbers[name] = texts if _is_tuple(operand.kind, plan.variant) else texts[0]
         first += len(kinds)
@@ -264,7 +266,7 @@ def _codegen(instruction: Instruction, context: Any, builder: Any, sig: Any, arg
         result_type = out_types[0]
     else:
         result_type = ir.LiteralStructType(out_types)
-    text = instruction.render(plan.variant, numbers)
+    text = _with_predicates(instruction, plan.variant, numbers, predicates)
     asm = ir.InlineAsm(
         ir.FunctionType(result_type, [v.type for v in llvm_args]),
         text,
@@ -274,6 +276,44 @@ def _codegen(instruction: Instruction, context: Any, builder: Any, sig: Any, arg
     attrs = ("convergent",) if "convergent" in instruction.effects else ()
     value = builder.call(asm, llvm_args, attrs=attrs)
     return _pack(context, builder, plan, sig.return_type, outputs, value)
+
+
+def _predicate_inputs(builder: Any, groups: list[Any]) -> dict[str, str | None]:
+    """Turn predicate inputs into what inline assembly can take; libNVVM refuses i1 inputs.
+
+    Returns:
+        Per predicate operand, ``"0"`` or ``"1"`` for a constant, None for a 32-bit register.
+    """
+    found: dict[str, str | None] = {}
+    for i, (name, kinds, values) in enumerate(groups):
+        if len(kinds) != 1 or kinds[0].name != "pred":
+            continue
+        (value,) = values
+        if isinstance(value, ir.Constant):
+            found[name] = str(int(value.constant))
+            groups[i] = (name, kinds, [])
+        else:
+            found[name] = None
+            groups[i] = (name, kinds, [builder.zext(value, ir.IntType(32))])
+    return found
+
+
+def _with_predicates(
+    instruction: Instruction,
+    variant: Variant,
+    numbers: dict[str, str | list[str]],
+    predicates: dict[str, str | None],
+) -> str:
+    """Return the text of the instruction, with predicate inputs made from their values."""
+    if not predicates:
+        return instruction.render(variant, numbers)
+    names = ", ".join(f"%q_{name}" for name in predicates)
+    lines = [f"{{ .reg .pred {names};"]
+    for name, constant in predicates.items():
+        value = numbers[name] if constant is None else constant
+        lines.append(f"setp.ne.b32 %q_{name}, {value}, 0;")
+    numbers = {**numbers, **{name: f"%q_{name}" for name in predicates}}
+    return "\n".join([*lines, instruction.render(variant, numbers), "}"])
 
 
 def _is_tuple(kind: Kind | Regs, variant: Variant) -> bool:
