@@ -16,6 +16,7 @@ from __future__ import annotations
 import enum
 import functools
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from nbtc import dtypes
-from nbtc.errors import DtypeError, LaunchError
+from nbtc.errors import DtypeError, LaunchError, NbtcError
 
 _HOST = -1
 
@@ -163,7 +164,7 @@ def view_of(value: Any) -> ArrayView | None:
 def _view_of_interface(value: Any, interface: dict[str, Any]) -> ArrayView:
     address, readonly = interface["data"]
     shape = tuple(interface["shape"])
-    dtype = np.dtype(interface["typestr"])
+    dtype = _typestr(interface["typestr"])
     # The interface has no code for bfloat16 and float8 (they show as void); the object may know.
     if dtype.kind == "V":
         own = getattr(value, "dtype", None)
@@ -173,6 +174,11 @@ def _view_of_interface(value: Any, interface: dict[str, Any]) -> ArrayView:
     if strides is None:
         strides = contiguous_strides(shape, dtype.itemsize)
     return ArrayView(address or 0, shape, tuple(strides), dtype, 0, bool(readonly))
+
+
+@functools.cache
+def _typestr(text: str) -> np.dtype[Any]:
+    return np.dtype(text)
 
 
 def _view_of_dlpack(value: Any) -> ArrayView:
@@ -335,20 +341,37 @@ def probe(args: Sequence[Any]) -> tuple[tuple[Any, ...], list[Any]]:
     """
     key: list[Any] = []
     fields: list[Any] = []
-    for value in args:
-        cls = type(value)
-        function = _PROBES.get(cls)
-        if function is None:
-            function = _PROBES[cls] = _find_probe(cls)
-        function(value, key, fields)
+    value = None
+    try:
+        for value in args:
+            cls = type(value)
+            function = _PROBES.get(cls)
+            if function is None:
+                function = _PROBES[cls] = _find_probe(cls)
+            function(value, key, fields)
+    except (LaunchError, DtypeError) as error:
+        index = next(i for i, one in enumerate(args) if one is value)
+        raise type(error)(f"argument {index}: {error}") from None
     return tuple(key), fields
+
+
+def with_names(error: NbtcError, names: Sequence[str] | None) -> NbtcError:
+    """Return an error about "argument 2" with the argument's Python name added."""
+    text = str(error)
+    found = re.match(r"argument (\d+)", text)
+    if found is None or not names or int(found[1]) >= len(names):
+        return error
+    return type(error)(f"{found[0]} ({names[int(found[1])]!r}){text[found.end():]}")
 
 
 def _find_probe(cls: type) -> _Probe:
     if _is_torch(cls):
         return _probe_torch
-    if cls.__module__.partition(".")[0] == "cupy" and cls.__name__ == "ndarray":
+    package = cls.__module__.partition(".")[0]
+    if package == "cupy" and cls.__name__ == "ndarray":
         return _probe_cupy
+    if package in ("numba", "numba_cuda") and cls.__name__ == "DeviceNDArray":
+        return _probe_numba
     if _is_tensor_map(cls):
         return _probe_tensor_map
     if issubclass(cls, tuple):
@@ -434,6 +457,16 @@ def _probe_cupy(value: Any, key: list[Any], fields: list[Any]) -> None:
     size = value.itemsize
     key.append((value.dtype, len(shape), layout_of(shape, strides, size)))
     fields += (0, 0, value.size, size, value.data.ptr, *shape, *strides)
+
+
+def _probe_numba(value: Any, key: list[Any], fields: list[Any]) -> None:
+    shape = value.shape
+    strides = value.strides
+    dtype = value.dtype
+    size = dtype.itemsize
+    key.append((dtype, len(shape), layout_of(shape, strides, size)))
+    pointer = value.device_ctypes_pointer.value or 0
+    fields += (0, 0, value.size, size, pointer, *shape, *strides)
 
 
 def _probe_array(value: Any, key: list[Any], fields: list[Any]) -> None:

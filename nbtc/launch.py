@@ -36,8 +36,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from nbtc.arguments import probe
-from nbtc.errors import LaunchError
+from nbtc.arguments import probe, with_names
+from nbtc.errors import DtypeError, LaunchError
 from nbtc.launch_options import LaunchConfig, LaunchOptions
 from nbtc.launch_plan import KEPT, Launchable, LaunchPlan, Resources, Run
 
@@ -66,7 +66,10 @@ class Configured:
         stream: Any = None,
         dynamic_smem_bytes: int | None = None,
     ) -> None:
-        """Configure ``kernel``, which has ``plan_for(args) -> LaunchPlan``."""
+        """Configure ``kernel``, which has ``plan_for(args) -> LaunchPlan``.
+
+        If it has ``argument_names``, they are used in error texts.
+        """
         self._kernel = kernel
         self.config = LaunchConfig(grid, block, stream, dynamic_smem_bytes)
         self._runs: dict[tuple[Any, ...], Run] = {}
@@ -78,7 +81,11 @@ class Configured:
             LaunchError: an argument or the configuration is not right.
             DriverError: the driver refused the launch.
         """
-        key, fields = probe(args)
+        try:
+            key, fields = probe(args)
+        except (LaunchError, DtypeError) as error:
+            names = getattr(self._kernel, "argument_names", None)
+            raise with_names(error, names) from None
         run = self._runs.get(key)
         if run is None:
             run = self._first(key, args)

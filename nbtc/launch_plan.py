@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, Protocol
 
 from nbtc import arch, driver
-from nbtc.arguments import probe, types_of
+from nbtc.arguments import probe, types_of, with_names
 from nbtc.errors import ArchError, LaunchError
 from nbtc.launch_options import PORTABLE_CLUSTER, LaunchConfig, LaunchOptions, show
 from nbtc.parameters import ParameterLayout
@@ -122,9 +122,10 @@ class LaunchPlan:
             raise LaunchError(f"the kernel takes {len(declared)} arguments, got {len(args)}")
         for index, (want, have) in enumerate(zip(declared, types_of(args), strict=True)):
             if not _accepts(want, have):
-                raise LaunchError(
-                    f"{self._name(index)} is {have}; the kernel was compiled for {want}"
+                wrong = LaunchError(
+                    f"argument {index} is {have}; the kernel was compiled for {want}"
                 )
+                raise with_names(wrong, self.names)
 
     def load(self) -> Any:
         """Load the machine code, once, and return the driver's kernel handle.
@@ -184,11 +185,6 @@ class LaunchPlan:
                 f"{registers} regs x {whole} = {registers * whole} > {_REGISTER_FILE}: "
                 f"launch_bounds=({whole}, 1) or max_registers={most}"
             )
-
-    def _name(self, index: int) -> str:
-        if self.names is not None and index < len(self.names):
-            return f"argument {index} ({self.names[index]!r})"
-        return f"argument {index}"
 
     def _dynamic(self, config: LaunchConfig) -> int:
         need = self.compiled.resources.dynamic_smem_bytes
@@ -323,7 +319,7 @@ class LaunchPlan:
                 write(frame[0], 0, *fields)
             except (struct.error, OverflowError, TypeError) as error:
                 frames.append(frame)
-                raise self._pack_error(fields, error) from None
+                raise with_names(self.layout.explain(fields, error), self.names) from None
             status = call(made, function, frame[1], 0)[0]
             if status:
                 status = self._again(status, lambda: call(made, function, frame[1], 0)[0])
@@ -332,15 +328,6 @@ class LaunchPlan:
                 self._failed(status, config, made)
 
         return run
-
-    def _pack_error(self, fields: Sequence[Any], error: Exception) -> LaunchError:
-        found = self.layout.explain(fields, error)
-        if self.names:
-            for index, name in enumerate(self.names):
-                start = f"argument {index}:"
-                if str(found).startswith(start):
-                    return LaunchError(str(found).replace(start, f"argument {index} ({name!r}):"))
-        return found
 
     @staticmethod
     def _again(status: Any, call: Callable[[], Any]) -> Any:
