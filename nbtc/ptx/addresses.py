@@ -8,6 +8,12 @@ from llvmlite import ir
 from numba.cuda import types
 
 from nbtc.errors import InstructionError
+from nbtc.layout.matrix_descriptor import (
+    LAYOUT_CODES_SM90,
+    LAYOUT_CODES_SM100,
+    encode_sm90,
+    encode_sm100,
+)
 from nbtc.ptx import kinds
 from nbtc.ptx.operands import check_operand, to_register
 from nbtc.ptx.staging import Emitter, Value, staged
@@ -86,21 +92,13 @@ def _check_descriptor(address: Any, swizzle: Any, leading: Any, stride: Any) -> 
             )
 
 
-def _descriptor(
-    e: Emitter, address: Value, high: int, leading: int, space: str
-) -> Value:
-    """Put the start address into the constant fields of a descriptor."""
+def _descriptor(e: Emitter, address: Value, constant: int, space: str) -> Value:
+    """Put the start address into a descriptor whose other fields are constant."""
     start = to_register(e.context, e.builder, kinds.SHARED_KIND, address.type, address.llvm)
-    i64 = ir.IntType(64)
-    low = e.builder.and_(e.builder.lshr(start, ir.Constant(ir.IntType(32), 4)),
-                         ir.Constant(ir.IntType(32), 0x3FFF))
-    constant = (high << 32) | ((leading >> 4) << 16)
-    value = e.builder.or_(e.builder.zext(low, i64), ir.Constant(i64, constant))
+    i32, i64 = ir.IntType(32), ir.IntType(64)
+    field = e.builder.and_(e.builder.lshr(start, ir.Constant(i32, 4)), ir.Constant(i32, 0x3FFF))
+    value = e.builder.or_(e.builder.zext(field, i64), ir.Constant(i64, constant))
     return Value(e, BY_SPACE[space], value)
-
-
-_SWIZZLE_SM90 = {"none": 0, "128B": 1, "64B": 2, "32B": 3}
-_SWIZZLE_SM100 = {"none": 0, "128B_ATOM_32B": 1, "128B": 2, "64B": 4, "32B": 6}
 
 
 def _check_swizzle(swizzle: Any, legal: dict[str, int]) -> None:
@@ -112,7 +110,7 @@ def _check_swizzle(swizzle: Any, legal: dict[str, int]) -> None:
 
 def _returns_sm90(address: Any, swizzle: Any, leading_bytes: Any, stride_bytes: Any) -> Any:
     _check_descriptor(address, swizzle, leading_bytes, stride_bytes)
-    _check_swizzle(swizzle, _SWIZZLE_SM90)
+    _check_swizzle(swizzle, LAYOUT_CODES_SM90)
     return DESCRIPTOR90
 
 
@@ -132,13 +130,13 @@ def matrix_descriptor_sm90(
 
     Source: PTX ISA, "Matrix descriptor format" of wgmma.
     """
-    high = (stride_bytes >> 4) | (_SWIZZLE_SM90[swizzle] << 30)
-    return _descriptor(e, address, high, leading_bytes, "descriptor_sm90")
+    constant = encode_sm90(0, leading_bytes, stride_bytes, LAYOUT_CODES_SM90[swizzle])
+    return _descriptor(e, address, constant, "descriptor_sm90")
 
 
 def _returns_sm100(address: Any, swizzle: Any, leading_bytes: Any, stride_bytes: Any) -> Any:
     _check_descriptor(address, swizzle, leading_bytes, stride_bytes)
-    _check_swizzle(swizzle, _SWIZZLE_SM100)
+    _check_swizzle(swizzle, LAYOUT_CODES_SM100)
     return DESCRIPTOR100
 
 
@@ -152,5 +150,5 @@ def matrix_descriptor_sm100(
 
     Source: PTX ISA, "Shared memory descriptor" of tcgen05.
     """
-    high = (stride_bytes >> 4) | (1 << 14) | (_SWIZZLE_SM100[swizzle] << 29)
-    return _descriptor(e, address, high, leading_bytes, "descriptor_sm100")
+    constant = encode_sm100(0, leading_bytes, stride_bytes, LAYOUT_CODES_SM100[swizzle])
+    return _descriptor(e, address, constant, "descriptor_sm100")

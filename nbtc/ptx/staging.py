@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
 from llvmlite import ir
-from numba.cuda import types
+from numba.cuda import nvvmutils, types
 from numba.cuda.extending import _Intrinsic
 from numba.cuda.typing.templates import signature
 
@@ -37,7 +37,7 @@ class Value:
     """A run-time value inside a staged function: a Numba type and its LLVM value.
 
     Integer arithmetic with ``+ - * & | ^ << >>`` is 32-bit and wraps; an address keeps its type.
-    ``>>`` is logical.
+    ``>>``, ``//`` and ``%`` are unsigned.
     """
 
     __slots__ = ("emitter", "llvm", "type")
@@ -97,6 +97,12 @@ class Value:
 
     def __xor__(self, other: Any) -> Value:
         return self._binary(other, "xor")
+
+    def __floordiv__(self, other: Any) -> Value:
+        return self._binary(other, "udiv")
+
+    def __mod__(self, other: Any) -> Value:
+        return self._binary(other, "urem")
 
     def __lshift__(self, other: Any) -> Value:
         return self._binary(other, "shl")
@@ -158,6 +164,25 @@ class Emitter:
         if isinstance(arg, Value):
             return arg
         return self.constant(types.int32, arg)
+
+    def special_register(self, name: str) -> Value:
+        """Return a special register such as ``"tid.x"`` as uint32."""
+        return Value(self, types.uint32, nvvmutils.call_sreg(self.builder, name))
+
+    def minimum(self, a: Any, b: Any) -> Value:
+        """Return the smaller of two unsigned 32-bit values."""
+        x, y = self.word(a), self.word(b)
+        less = self.builder.icmp_unsigned("<", x, y)
+        return Value(self, types.uint32, self.builder.select(less, x, y))
+
+    def equals(self, a: Any, b: Any) -> Value:
+        """Return whether two 32-bit values are equal."""
+        same = self.builder.icmp_unsigned("==", self.word(a), self.word(b))
+        return Value(self, types.boolean, same)
+
+    def when(self, condition: Value) -> Any:
+        """Return a context manager: what it encloses runs only where ``condition`` holds."""
+        return self.builder.if_then(condition.llvm)
 
     def call_function(self, function_type: Any, args: Sequence[Value]) -> Value:
         """Call a device function (a Numba function type) with run-time values."""

@@ -1,0 +1,125 @@
+"""A pipeline's place in its ring: stage and parity in one value that is carried, never reset.
+
+A fresh mbarrier is in phase 0: waiting for parity 1 passes at once, waiting for parity 0 blocks.
+So the consumer of a ring starts at parity 0 (it waits for the first fill), the producer at parity 1
+(the first lap's stages are free). Both then advance by one stage at a time; the parity flips when
+the stage wraps, also across output tiles of a persistent kernel.
+
+.. code-block:: python
+
+    state = pipeline.producer_start()
+    for tile in ...:
+        for k in range(k_blocks):
+            pipeline.wait(layout.empty[state.stage], state.parity)
+            ...
+            state = pipeline.advance(state, STAGES)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba.cuda import types
+from numba.cuda.cudadecl import registry as typing_registry
+from numba.cuda.cudaimpl import registry as lowering_registry
+from numba.cuda.datamodel import models
+from numba.cuda.extending import register_model
+from numba.cuda.typing.templates import AttributeTemplate
+
+from nbtc.errors import InstructionError
+from nbtc.intrinsics import mbarrier
+from nbtc.jit import device
+from nbtc.ptx.staging import Emitter, Value, staged
+
+
+class PipelineStateType(types.Type):
+    """Numba type of a pipeline state: stage and parity, two 32-bit registers."""
+
+    def __init__(self) -> None:
+        super().__init__("PipelineState")
+
+
+STATE = PipelineStateType()
+
+
+class _StateModel(models.StructModel):
+    def __init__(self, dmm: Any, fe_type: Any) -> None:
+        super().__init__(dmm, fe_type, [("stage", types.uint32), ("parity", types.uint32)])
+
+
+register_model(PipelineStateType)(_StateModel)
+_FIELDS = ("stage", "parity")
+
+
+@typing_registry.register_attr
+class _StateAttributes(AttributeTemplate):
+    key = PipelineStateType
+
+    def generic_resolve(self, typ: Any, attr: str) -> Any:
+        if attr not in _FIELDS:
+            raise InstructionError(f"PipelineState has no {attr!r}; it has stage and parity")
+        return types.uint32
+
+
+@lowering_registry.lower_getattr_generic(PipelineStateType)
+def _get_field(context: Any, builder: Any, typ: Any, value: Any, attr: str) -> Any:
+    return builder.extract_value(value, _FIELDS.index(attr))
+
+
+def _state(e: Emitter, stage: Any, parity: Any) -> Value:
+    struct = ir.Constant(e.context.get_value_type(STATE), ir.Undefined)
+    struct = e.builder.insert_value(struct, stage, 0)
+    return Value(e, STATE, e.builder.insert_value(struct, parity, 1))
+
+
+@staged(lambda: STATE)
+def consumer_start(e: Emitter) -> Any:
+    """Return the state of a consumer before its first wait: stage 0, parity 0."""
+    return _state(e, e.word(0), e.word(0))
+
+
+@staged(lambda: STATE)
+def producer_start(e: Emitter) -> Any:
+    """Return the state of a producer before its first wait: stage 0, parity 1."""
+    return _state(e, e.word(0), e.word(1))
+
+
+def _returns_advance(state: Any, stages: Any) -> Any:
+    if not isinstance(state, PipelineStateType):
+        raise InstructionError(f"pipeline.advance: state is {state}, needs a PipelineState")
+    if not isinstance(stages, int) or stages < 1:
+        raise InstructionError(f"pipeline.advance: stages={stages!r}; must be an integer >= 1")
+    return STATE
+
+
+@staged(_returns_advance, constants=("stages",))
+def advance(e: Emitter, state: Any, stages: int) -> Any:
+    """Return the state of the next stage; the parity flips when the stage wraps to 0.
+
+    Args:
+        e: given by the compiler.
+        state: a pipeline state.
+        stages: number of stages of the ring, a compile-time constant.
+    """
+    stage = e.builder.extract_value(state.llvm, 0)
+    parity = e.builder.extract_value(state.llvm, 1)
+    following = e.builder.add(stage, e.word(1))
+    wraps = e.builder.icmp_unsigned("==", following, e.word(stages))
+    flipped = e.builder.xor(parity, e.builder.zext(wraps, ir.IntType(32)))
+    return _state(e, e.builder.select(wraps, e.word(0), following), flipped)
+
+
+@device
+def wait(bar, parity):
+    """Wait until the phase of ``parity`` of an mbarrier has completed.
+
+    Executed by each thread for itself. On return, everything ordered before the phase's arrivals
+    (CTA scope) and every copy counted in it is visible.
+
+    Args:
+        bar: shared::cta address of the mbarrier.
+        parity: 0 or 1, a 32-bit value.
+    """
+    while not mbarrier.try_wait_parity(bar, parity):
+        pass
