@@ -4,6 +4,10 @@ Numba flattens its arguments: an array of rank n is five 64-bit words (meminfo, 
 count, item size, data) followed by n extents and n strides in bytes; complex numbers are two
 floats, tuples their parts. Each part is a ``.param`` of its own, at its natural alignment; a
 tensor map is one of 128 bytes, 64-byte aligned.
+
+The block on the host is nbtc's own; the driver gets the address of every part and places it. (On
+sm_90 a packed buffer would have to differ: ptxas aligns tensor maps within the constant bank, where
+parameters start at 0x210.)
 """
 
 from __future__ import annotations
