@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from llvmlite import ir
-from numba.cuda import cgutils, compiler, types
+from numba.cuda import cgutils, compiler, dispatcher, types
 from numba.cuda.core import targetconfig
 from numba.cuda.core.compiler_lock import global_compiler_lock
 from numba.cuda.cudadrv import nvvm
@@ -68,6 +68,26 @@ def code_options() -> CodeOptions:
     return CodeOptions(
         tuple(flags.compute_capability), bool(flags.debuginfo), bool(flags.fastmath)
     )
+
+
+class _TargetDevice:
+    """Answers for the current device while nbtc compiles for some target."""
+
+    def __init__(self, cc: tuple[Any, ...]) -> None:
+        self.compute_capability = cc
+
+
+_real_current_device = dispatcher.get_current_device
+
+
+def _current_device() -> Any:
+    options = _options.get()
+    return _real_current_device() if options is None else _TargetDevice(options.cc)
+
+
+# Overloads and cuda.jit(device=True) helpers ask this name of numba-cuda's dispatcher module for the
+# capability to compile for, and so need a driver, even where the caller said what the target is.
+dispatcher.get_current_device = _current_device
 
 
 def compile_function(

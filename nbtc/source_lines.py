@@ -40,11 +40,11 @@ class LineTable:
                 if match is None:
                     continue
                 here = _position(match.groups()[:3])
-                if match[4] is None:
-                    chain: tuple[_Position, ...] = (here,)
-                else:
+                # Line 0 stands for code of no line of its own; its caller is the best answer.
+                chain: tuple[_Position, ...] = (here,) if here[1] else ()
+                if match[4] is not None:
                     caller = _position(match.groups()[3:])
-                    chain = (here, *parents.get(caller, (caller,)))
+                    chain += parents.get(caller, (caller,))
                 parents[here] = chain
                 self._starts.append(number)
                 self._chains.append(chain)
@@ -72,7 +72,7 @@ class LineTable:
         """Return the first chain that ends in ``innermost``, or that line alone."""
         for start in self._starts:
             chain = self.at(start)
-            if chain[-1] == innermost:
+            if chain and chain[-1] == innermost:
                 return chain
         return (innermost,)
 

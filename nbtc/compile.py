@@ -1,0 +1,267 @@
+"""A Python function to PTX and a cubin, for any target and on any machine."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+import types as pytypes
+from dataclasses import dataclass, field
+from typing import Any
+
+from nbtc import arch as arch_module
+from nbtc import cache, fingerprint, notes, numba_compat, ptxas, sass, tools
+from nbtc.arch import Arch
+from nbtc.diagnostics import readable
+from nbtc.errors import CompileError, LayoutError
+from nbtc.notes import Note, NotesMode
+from nbtc.numba_compat import KernelBounds
+from nbtc.ptxas import Resources
+from nbtc.source_lines import PythonLine
+
+MAX_SMEM_BYTES = 227 * 1024
+"""Most shared memory, static and dynamic, of one CTA on every supported target."""
+
+REGISTER_FILE = 64 * 1024
+"""Registers of one multiprocessor."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompileOptions:
+    """Options of a kernel that shape its code.
+
+    Attributes:
+        bounds: performance directives of the entry.
+        dynamic_smem_bytes: dynamic shared memory that the kernel's layout asks for.
+        lineinfo: keep Python lines in PTX and cubin. Costs no speed.
+        fastmath: reassociate, contract, use approximate division, flush subnormals.
+    """
+
+    bounds: KernelBounds = field(default_factory=KernelBounds)
+    dynamic_smem_bytes: int = 0
+    lineinfo: bool = True
+    fastmath: bool = False
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A kernel compiled for one target and one set of argument types.
+
+    Attributes:
+        ptx: the PTX text; the emulator runs exactly this.
+        cubin: machine code, assembled from ``ptx`` by ptxas as a whole program.
+        arch: target, ``"sm_90a"``.
+        entry: name of the kernel in ``ptx`` and ``cubin``.
+        resources: registers, spills, shared memory and barriers.
+        notes: what ptxas noted, with Python lines.
+        argument_types: Numba type of each Python argument.
+        from_cache: whether it was loaded instead of compiled.
+    """
+
+    ptx: str
+    cubin: bytes
+    arch: str
+    entry: str
+    resources: Resources
+    notes: tuple[Note, ...]
+    argument_types: tuple[Any, ...]
+    from_cache: bool = False
+
+    def sass(self, *, lines: bool = False) -> str:
+        """Return the machine code as nvdisasm writes it.
+
+        Args:
+            lines: put the source line before the instructions that come from it.
+        """
+        return sass.disassemble(self.cubin, lines=lines)
+
+    def count(self, opcode: str) -> int:
+        """Return how many machine instructions have an opcode: ``"HGMMA"``, ``"MEMBAR"``."""
+        return sass.count(self._plain_sass, opcode)
+
+    @functools.cached_property
+    def _plain_sass(self) -> str:
+        return self.sass()
+
+    def __repr__(self) -> str:
+        r = self.resources
+        return (
+            f"<Compiled {self.entry} for {self.arch}: {r.registers} registers, {r.spill_bytes} B "
+            f"spilled, {r.static_smem_bytes}+{r.dynamic_smem_bytes} B shared, {len(self.notes)} notes>"
+        )
+
+
+def entry_name(function: pytypes.FunctionType) -> str:
+    """Return the name that a kernel function gets in PTX."""
+    name = re.sub(r"\W", "_", function.__name__, flags=re.ASCII)
+    return "_WARP_SZ" if name == "WARP_SZ" else name  # the one name that PTX keeps for itself
+
+
+def compile_kernel(
+    function: pytypes.FunctionType,
+    argument_types: tuple[Any, ...],
+    arch: str | Arch,
+    options: CompileOptions,
+    *,
+    notes_mode: NotesMode = "error",
+) -> Compiled:
+    """Compile a kernel, or take it from the disk cache.
+
+    Args:
+        function: the kernel as a plain Python function.
+        argument_types: Numba types, see :func:`nbtc.argument_types.argument_type`.
+        arch: target.
+        options: what shapes the code.
+        notes_mode: what serious notes of ptxas do.
+
+    Raises:
+        ArchError: the target is unknown, or an instruction of the kernel does not exist there.
+        InstructionError: an operand or modifier is not legal.
+        CompileError: anything else that Numba, libNVVM or ptxas refuses, or a serious note.
+        VersionError: ptxas is too old for the PTX of libNVVM.
+    """
+    target = arch_module.parse(arch)
+    check_register_bounds(options.bounds)
+    with fingerprint.session() as hasher:
+        key, stable = _key(hasher, function, argument_types, target, options)
+        found = cache.load(key) if stable else None
+        if found is None:
+            made = _compile(function, argument_types, target, options)
+            if stable:
+                cache.store(key, _to_entry(made))
+        else:
+            made = _from_entry(found, argument_types)
+    check_shared(made.resources, made.arch)
+    notes.report(made.notes, function.__qualname__, notes_mode)
+    return made
+
+
+def key(
+    function: pytypes.FunctionType,
+    argument_types: tuple[Any, ...],
+    arch: str | Arch,
+    options: CompileOptions,
+) -> str:
+    """Return the hash of everything that shapes the code of a kernel."""
+    hasher = fingerprint.Hasher()
+    return _key(hasher, function, argument_types, arch_module.parse(arch), options)[0]
+
+
+def _key(
+    hasher: fingerprint.Hasher,
+    function: pytypes.FunctionType,
+    argument_types: tuple[Any, ...],
+    target: Arch,
+    options: CompileOptions,
+) -> tuple[str, bool]:
+    ptxas_version = tools.find("ptxas").version
+    parts = [
+        target.name,
+        repr(options),
+        f"ptxas={ptxas_version}",
+        *map(fingerprint.type_token, argument_types),
+        hasher.function(function),
+    ]
+    return cache.key_of(parts), hasher.stable
+
+
+def _compile(
+    function: pytypes.FunctionType,
+    argument_types: tuple[Any, ...],
+    target: Arch,
+    options: CompileOptions,
+) -> Compiled:
+    count = function.__code__.co_argcount + function.__code__.co_kwonlyargcount
+    if count != len(argument_types):
+        raise CompileError(
+            f"kernel {function.__qualname__} takes {count} arguments, {len(argument_types)} types "
+            "were given"
+        )
+    code = numba_compat.CodeOptions.for_arch(
+        target, lineinfo=options.lineinfo, fastmath=options.fastmath
+    )
+    entry = entry_name(function)
+    with readable(function.__qualname__):
+        opened = numba_compat.open_keywords(function)
+        ptx = numba_compat.kernel_to_ptx(
+            opened, argument_types, target, code, options.bounds, entry
+        )
+        _check_external(ptx)
+        assembly = ptxas.assemble(ptx, target, lineinfo=options.lineinfo)
+    resources = ptxas.parse_resources(assembly.log, entry, options.dynamic_smem_bytes)
+    found = notes.parse(assembly.log, ptx)
+    if notes.needs_sass(ptx):
+        found += notes.count_against_sass(
+            ptx, sass.disassemble(assembly.cubin, lines=options.lineinfo), found
+        )
+    return Compiled(
+        ptx, assembly.cubin, target.name, entry, resources, tuple(found), argument_types
+    )
+
+
+_EXTERN = re.compile(r"\.extern\s+\.func\s*(?:\([^)]*\)\s*)?([\w$]+)")
+_SYSTEM_CALLS = {"vprintf", "malloc", "free", "__assertfail", "cudaDeviceSynchronize"}
+
+
+def _check_external(ptx: str) -> None:
+    missing = sorted(set(_EXTERN.findall(ptx)) - _SYSTEM_CALLS)
+    if missing:
+        raise CompileError(
+            f"the kernel calls {', '.join(missing)}, external functions whose code is not in its PTX. "
+            "numba-cuda's own float16, bfloat16 and float8 operators and conversions are such: use "
+            "array elements (they read as float32), or the packed arithmetic of nbtc.intrinsics"
+        )
+
+
+def check_register_bounds(bounds: KernelBounds) -> None:
+    """Raise CompileError if a register cap and a block size exclude each other."""
+    if bounds.max_registers is None or bounds.max_threads is None:
+        return
+    check_registers(bounds.max_registers, bounds.max_threads)
+
+
+def check_registers(registers: int, threads: int) -> None:
+    """Raise CompileError unless a block of ``threads`` with ``registers`` each fits the chip."""
+    total = registers * threads
+    if total <= REGISTER_FILE:
+        return
+    most = min(REGISTER_FILE // threads // 8 * 8, 255)
+    raise CompileError(
+        f"{registers} regs x {threads} = {total} > {REGISTER_FILE}: "
+        f"launch_bounds=({threads}, 1) or max_registers={most}"
+    )
+
+
+def check_shared(resources: Resources, arch: str) -> None:
+    """Raise LayoutError if static and dynamic shared memory together exceed the chip's maximum."""
+    static, dynamic = resources.static_smem_bytes, resources.dynamic_smem_bytes
+    total = static + dynamic
+    if total > MAX_SMEM_BYTES:
+        raise LayoutError(
+            f"{static} B static + {dynamic} B dynamic = {total} B of shared memory > "
+            f"{MAX_SMEM_BYTES} B opt-in maximum of {arch} (227 KiB)"
+        )
+
+
+def _to_entry(made: Compiled) -> cache.Entry:
+    meta = {
+        "arch": made.arch,
+        "entry": made.entry,
+        "resources": dataclasses.asdict(made.resources),
+        "notes": [
+            [n.code, n.text, [[line.file, line.line] for line in n.lines]] for n in made.notes
+        ],
+    }
+    return cache.Entry(meta, made.ptx, made.cubin)
+
+
+def _from_entry(entry: cache.Entry, argument_types: tuple[Any, ...]) -> Compiled:
+    meta = entry.meta
+    found = tuple(
+        Note(code, text, tuple(PythonLine(file, line) for file, line in lines))
+        for code, text, lines in meta["notes"]
+    )
+    return Compiled(
+        entry.ptx, entry.cubin, meta["arch"], meta["entry"], Resources(**meta["resources"]), found,
+        argument_types, from_cache=True,
+    )  # fmt: skip

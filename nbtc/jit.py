@@ -1,0 +1,364 @@
+"""Kernels: ``nbtc.jit`` makes one of a Python function, and kernels compile, launch and emulate."""
+
+from __future__ import annotations
+
+import enum
+import functools
+import math
+import os
+import sys
+import types as pytypes
+from collections.abc import Callable, Sequence
+from typing import Any, overload
+
+import numpy as np
+
+import nbtc.ptx.lower  # noqa: F401 - makes declared instructions known to Numba
+from nbtc import arch as arch_module
+from nbtc import argument_types, arguments, driver
+from nbtc.arch import Arch
+from nbtc.compile import Compiled, CompileOptions, compile_kernel, key
+from nbtc.device_function import DeviceFunction, device
+from nbtc.errors import CompileError, LaunchError
+from nbtc.launch import LaunchOptions, LaunchPlan, LaunchSyntax
+from nbtc.launch_options import dim3
+from nbtc.notes import NotesMode
+from nbtc.numba_compat import KernelBounds
+
+__all__ = ["Compiled", "DeviceFunction", "EmulatedLaunch", "Kernel", "device", "jit"]
+
+DEFAULT_ARCH = "sm_90a"
+"""Target where neither the caller, nor the kernel, nor a GPU says another."""
+
+
+class Kernel(LaunchSyntax):
+    """A kernel: compiled per argument types and target, launched as ``kernel[grid, block](...)``.
+
+    Made by :func:`jit`. With no GPU, or with ``NBTC_EMULATE=1``, the launch syntax runs the emulator
+    on NumPy arrays in place and raises on findings.
+
+    Attributes:
+        py_func: the Python function.
+        options: how it is launched.
+        arch: target given to :func:`jit`, or None.
+        notes: what serious notes of ptxas do: ``"error"``, ``"warn"`` or ``"ignore"``.
+    """
+
+    def __init__(
+        self,
+        py_func: Callable[..., Any],
+        *,
+        options: LaunchOptions,
+        compile_options: CompileOptions,
+        arch: str | None,
+        notes: NotesMode,
+    ) -> None:
+        if not isinstance(py_func, pytypes.FunctionType):
+            raise CompileError(f"nbtc.jit takes a Python function, got {type(py_func).__name__}")
+        functools.update_wrapper(self, py_func)
+        self.py_func = py_func
+        self.options = options
+        self.arch = arch
+        self.notes: NotesMode = notes
+        self._compile_options = compile_options
+        code = py_func.__code__
+        self._names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        self._compiled: dict[str, Compiled] = {}
+        self._plans: dict[tuple[Any, ...], LaunchPlan] = {}
+
+    def __repr__(self) -> str:
+        return f"<nbtc kernel {self.__qualname__}>"
+
+    def __call__(self, *args: Any) -> None:
+        """Refuse: a kernel needs a grid and a block."""
+        raise LaunchError(f"{self.__qualname__}: give grid and block, kernel[grid, block](...)")
+
+    def compile(
+        self, *types: Any, arch: str | Arch | None = None, notes: NotesMode | None = None
+    ) -> Compiled:
+        """Compile for argument types; needs no GPU and no driver.
+
+        Args:
+            types: one per argument: Numba types, strings such as ``"float32[:, ::1]"``,
+                ``"bfloat16[:]"`` and ``"int32"``, ``nbtc.TensorMap`` or a tensor map, NumPy arrays,
+                tensors, numbers. Kernels differ by the memory order of arrays, so write ``::1`` for
+                C-contiguous ones.
+            arch: target such as ``"sm_90a"``; default: that of :func:`jit`, else of the GPU, else
+                ``"sm_90a"``.
+            notes: overrides the option of :func:`jit`.
+
+        Raises:
+            ArchError, InstructionError, CompileError, VersionError, LayoutError: see
+                :func:`nbtc.compile.compile_kernel`. The message starts with the Python line.
+        """
+        signature = tuple(map(argument_types.argument_type, types))
+        if len(signature) != len(self._names):
+            raise CompileError(
+                f"kernel {self.__qualname__} takes {len(self._names)} arguments "
+                f"({', '.join(self._names)}), {len(signature)} types were given"
+            )
+        target = arch_module.parse(arch or self.arch or default_arch())
+        mode = notes or self.notes
+        # Hashed each time, cheaply: a global or a closure value may have changed.
+        identity = key(self.py_func, signature, target, self._compile_options)
+        found = self._compiled.get(identity)
+        if found is None or mode != self.notes:
+            found = self._compiled[identity] = compile_kernel(
+                self.py_func, signature, target, self._compile_options, notes_mode=mode
+            )
+        return found
+
+    def plan_for(self, args: Sequence[Any]) -> LaunchPlan:
+        """Return the launch plan for arguments of these types, compiling if there is none."""
+        types = tuple(map(argument_types.argument_type, args))
+        compiled = self.compile(*types, arch=self.arch or device_arch())
+        identity = (types, id(compiled))
+        plan = self._plans.get(identity)
+        if plan is None:
+            plan = self._plans[identity] = LaunchPlan(compiled, self.options, self._names)
+        return plan
+
+    def __getitem__(self, configuration: Any) -> Any:
+        """Return the kernel configured with grid, block and optionally stream and shared memory."""
+        if not emulating():
+            return super().__getitem__(configuration)
+        if not isinstance(configuration, tuple) or not 2 <= len(configuration) <= 4:
+            raise LaunchError(f"kernel[{configuration!r}]: give kernel[grid, block]")
+        return EmulatedLaunch(self, configuration[0], configuration[1], *configuration[3:])
+
+    def emulate(
+        self,
+        grid: Any,
+        block: Any,
+        *args: Any,
+        seed: int = 0,
+        arch: str | Arch | None = None,
+        dynamic_smem: int | None = None,
+        **options: Any,
+    ) -> Any:
+        """Run the kernel's PTX on the emulator and return its report.
+
+        Args:
+            grid: blocks, 1 to 3 entries, counted in blocks also with clusters.
+            block: threads per block, 1 to 3 entries.
+            args: the kernel's arguments; NumPy arrays are read and written in place.
+            seed: seed of the schedule.
+            arch: target to compile for; default as in :meth:`compile`.
+            dynamic_smem: bytes, where the kernel's own layout does not say.
+            options: passed on to ``nbtc.emulator.launch``.
+
+        Returns:
+            The ``Report``: findings, warnings, advice, counts.
+        """
+        from nbtc import emulator
+
+        compiled = self.compile(*args, arch=arch)
+        dynamic = compiled.resources.dynamic_smem_bytes if dynamic_smem is None else dynamic_smem
+        return emulator.launch(
+            compiled.ptx,
+            compiled.entry,
+            grid=dim3(grid, "grid"),
+            block=dim3(block, "block"),
+            args=flat_arguments(args),
+            cluster=self.options.cluster or (1, 1, 1),
+            dynamic_smem=dynamic,
+            seed=seed,
+            **options,
+        )
+
+
+class EmulatedLaunch:
+    """A configured kernel where there is no GPU: calling it runs the emulator and raises on findings."""
+
+    def __init__(
+        self, kernel: Kernel, grid: Any, block: Any, dynamic_smem: int | None = None
+    ) -> None:
+        self._kernel = kernel
+        self._grid = dim3(grid, "grid")
+        self._block = dim3(block, "block")
+        self._dynamic_smem = dynamic_smem or None
+
+    def __call__(self, *args: Any) -> None:
+        """Run to the end; arrays are read and written in place.
+
+        Raises:
+            FindingsError: the emulator found faults.
+        """
+        seed = int(os.environ.get("NBTC_SEED", "0"))
+        report = self._kernel.emulate(
+            self._grid, self._block, *args, seed=seed, dynamic_smem=self._dynamic_smem
+        )
+        report.raise_for_findings()
+
+
+def emulating() -> bool:
+    """Return whether launches run on the emulator: ``NBTC_EMULATE`` if set, else no GPU."""
+    asked = os.environ.get("NBTC_EMULATE")
+    if asked:
+        return asked not in {"0", "false", "no"}
+    return not _gpu()
+
+
+@functools.cache
+def _gpu() -> bool:
+    return driver.available()
+
+
+def device_arch() -> str:
+    """Return the best target for the current GPU."""
+    return arch_module.from_cc(driver.compute_capability(driver.current_device())).name
+
+
+def default_arch() -> str:
+    """Return the target of the current GPU, or ``sm_90a`` where there is none."""
+    return DEFAULT_ARCH if emulating() else device_arch()
+
+
+def flat_arguments(args: Sequence[Any]) -> list[Any]:
+    """Return one value per PTX parameter, in Numba's order, as ``nbtc.emulator.launch`` takes them.
+
+    An array is seven or more: two null pointers, element count, item size, the array itself for its
+    address, its extents, and its strides in bytes. Tuples are flattened, complex numbers split.
+    """
+    flat: list[Any] = []
+    for value in args:
+        flat += _flatten(value)
+    return flat
+
+
+def _flatten(value: Any) -> list[Any]:
+    if isinstance(value, tuple):
+        return flat_arguments(value)
+    if isinstance(value, enum.Enum):
+        return [value.value]
+    if isinstance(value, complex | np.complexfloating):
+        return [value.real, value.imag]
+    if isinstance(value, np.generic) and value.dtype.kind not in "biuf":
+        return [float(value)]  # ml_dtypes scalars are float32 in kernels
+    if isinstance(value, arguments.TypedView):
+        value = value.array
+    if value is None or isinstance(value, int | float | np.generic) or hasattr(value, "encoded"):
+        return [0 if value is None else value]
+    view = arguments.view_of(value)
+    if view is None:
+        return [value]
+    size = view.dtype.itemsize
+    return [0, 0, math.prod(view.shape), size, value, *view.shape, *view.strides]
+
+
+@overload
+def jit(function: Callable[..., Any], /) -> Kernel: ...
+
+
+@overload
+def jit(
+    *,
+    cluster: Any = None,
+    launch_bounds: int | tuple[int, ...] | None = None,
+    max_registers: int | None = None,
+    shared: Any = None,
+    pdl: bool = False,
+    non_portable: bool = False,
+    cooperative: bool = False,
+    notes: NotesMode = "error",
+    fastmath: bool = False,
+    lineinfo: bool = True,
+    arch: str | None = None,
+) -> Callable[[Callable[..., Any]], Kernel]: ...
+
+
+def jit(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    cluster: Any = None,
+    launch_bounds: int | tuple[int, ...] | None = None,
+    max_registers: int | None = None,
+    shared: Any = None,
+    pdl: bool = False,
+    non_portable: bool = False,
+    cooperative: bool = False,
+    notes: NotesMode = "error",
+    fastmath: bool = False,
+    lineinfo: bool = True,
+    arch: str | None = None,
+) -> Any:
+    """Make a kernel of a Python function; use as ``@nbtc.jit`` or ``@nbtc.jit(option=...)``.
+
+    Args:
+        function: the kernel. It returns nothing.
+        cluster: blocks per cluster, 1 to 3 entries; the grid stays counted in blocks.
+        launch_bounds: most threads per block, optionally with the least number of blocks per
+            multiprocessor (default 1), which is always emitted because setmaxnreg needs it.
+        max_registers: most registers per thread at entry.
+        shared: layout of dynamic shared memory (``nbtc.device.shared``); its ``nbytes`` are asked for
+            at every launch.
+        pdl: programmatic dependent launch: start before the previous kernel in the stream has ended;
+            the kernel executes ``griddepcontrol.wait`` before it reads what that one wrote.
+        non_portable: allow clusters of more than 8 blocks.
+        cooperative: all blocks must be resident at once.
+        notes: what notes of ptxas about serialised wgmma, injected waits or fences, or an ignored
+            setmaxnreg do: ``"error"``, ``"warn"`` or ``"ignore"``.
+        fastmath: reassociate, contract, approximate division, flush subnormals.
+        lineinfo: keep Python lines in PTX and cubin; costs no speed.
+        arch: target; default: that of the GPU.
+
+    Raises:
+        CompileError: an option is not usable.
+        ArchError: the target is not supported; the message lists all that are.
+    """
+    if arch is not None:
+        arch_module.parse(arch)
+    if notes not in {"error", "warn", "ignore"}:
+        raise CompileError(f'notes={notes!r}: must be "error", "warn" or "ignore"')
+    bounds = _bounds(launch_bounds, max_registers)
+    launching = LaunchOptions(
+        cluster=cluster,
+        launch_bounds=None
+        if bounds.max_threads is None
+        else (bounds.max_threads, bounds.min_blocks),
+        programmatic_launch=pdl,
+        non_portable=non_portable,
+        cooperative=cooperative,
+    )
+    compiling = CompileOptions(
+        bounds=bounds,
+        dynamic_smem_bytes=0 if shared is None else int(shared.nbytes),
+        lineinfo=lineinfo,
+        fastmath=fastmath,
+    )
+
+    def decorate(target: Callable[..., Any]) -> Kernel:
+        return Kernel(
+            target, options=launching, compile_options=compiling, arch=arch, notes=notes
+        )
+
+    return decorate if function is None else decorate(function)
+
+
+def _bounds(launch_bounds: Any, max_registers: int | None) -> KernelBounds:
+    if launch_bounds is None:
+        threads, blocks = None, 1
+    else:
+        parts = launch_bounds if isinstance(launch_bounds, tuple | list) else (launch_bounds,)
+        if not 1 <= len(parts) <= 2 or not all(isinstance(p, int) and p > 0 for p in parts):
+            raise CompileError(
+                f"launch_bounds={launch_bounds!r}: give threads, or (threads, blocks per "
+                "multiprocessor)"
+            )
+        threads, blocks = (*parts, 1)[:2]
+        if threads > 1024:
+            raise CompileError(f"launch_bounds={launch_bounds!r}: a block has at most 1024 threads")
+    if max_registers is not None and not 16 <= max_registers <= 255:
+        raise CompileError(f"max_registers={max_registers}: must be 16..255")
+    return KernelBounds(max_threads=threads, min_blocks=blocks, max_registers=max_registers)
+
+
+class _CallableModule(pytypes.ModuleType):
+    """Importing this module puts it under the name that ``import nbtc`` promises for the decorator."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return jit(*args, **kwargs)
+
+
+sys.modules[__name__].__class__ = _CallableModule
