@@ -3,13 +3,13 @@
 A copy is *planned* at issue and *carried out* at completion::
 
     plan = tma.plan(description, coordinates, shared_address, store=False)
-    plan.transaction_bytes              # complete_tx bytes of a load, the whole box
-    plan.global_low, plan.global_high   # absolute bytes touched, or (0, 0) if nothing is in bounds
-    plan.global_boxes                   # [(address, rows, pitch, width)] exact, in bytes
-    plan.shared_low, plan.shared_high   # absolute shared bytes touched (hull)
-    plan.shared_chunks()                # absolute addresses of the 16-byte chunks touched
-    data = plan.read_global(memory, base)           # uint8[], fill applied, box order
-    plan.write_shared(data, shared, shared_base)    # swizzled; again per CTA for multicast
+    plan.transaction_bytes  # complete_tx bytes of a load, the whole box
+    plan.global_low, plan.global_high  # absolute bytes touched, or (0, 0) if nothing is in bounds
+    plan.global_boxes  # [(address, rows, pitch, width)] exact, in bytes
+    plan.shared_low, plan.shared_high  # absolute shared bytes touched (hull)
+    plan.shared_chunks()  # absolute addresses of the 16-byte chunks touched
+    data = plan.read_global(memory, base)  # uint8[], fill applied, box order
+    plan.write_shared(data, shared, shared_base)  # swizzled; again per CTA for multicast
     data = plan.read_shared(shared, shared_base)
     plan.write_global(data, memory, base)
     plan.reduce_global(data, memory, base, "add")
