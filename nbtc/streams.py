@@ -38,7 +38,7 @@ def handle(stream: Any) -> int:
     protocol = getattr(stream, "__cuda_stream__", None)
     if protocol is not None:
         # (version, handle); early implementations made it a property.
-        pair = protocol() if callable(protocol) else protocol
+        pair: Any = protocol() if callable(protocol) else protocol
         return int(pair[1])
     for name in ("cuda_stream", "ptr"):  # torch; CuPy
         value = getattr(stream, name, None)

@@ -258,7 +258,8 @@ def test_launch_passes_sizes_stream_and_values(fake):
     fake.sizes = [p.size for p in plan.layout.parameters]
     plan.launch(LaunchConfig((4, 2), (128, 2), 0x55), (7, 2.5, True))
     (done,) = fake.launches
-    assert (done.grid, done.block, done.stream, done.function) == ((4, 2, 1), (128, 2, 1), 0x55, 128)
+    assert (done.grid, done.block) == ((4, 2, 1), (128, 2, 1))
+    assert (done.stream, done.function) == (0x55, 0x80)
     assert done.values == [struct.pack("<i", 7), struct.pack("<d", 2.5), b"\x01"]
     assert done.attributes == []
 
