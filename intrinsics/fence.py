@@ -29,7 +29,7 @@ from typing import Literal
 
 from nbtc.intrinsics.sections import PARALLEL, Scope
 from nbtc.ptx.kinds import Generic
-from nbtc.ptx.spec import ptx
+from nbtc.ptx.spec import Isa, ptx
 
 SECTION = PARALLEL + ": membar / fence"
 
@@ -137,7 +137,7 @@ def tensormap_acquire(tensor_map: Generic, *, scope: Scope = "gpu") -> None:
     """
 
 
-@ptx("fence.acq_rel.{scope};", isa=(7, 8), arch=lambda v: _arch(v.scope), section=SECTION)
+@ptx("fence.acq_rel.{scope};", isa=lambda v: _isa(v.scope), arch=lambda v: _arch(v.scope), section=SECTION)
 def acq_rel(*, scope: Scope) -> None:
     """Order this thread's earlier accesses before its later ones, as seen by ``scope``.
 
@@ -148,7 +148,7 @@ def acq_rel(*, scope: Scope) -> None:
     """
 
 
-@ptx("fence.sc.{scope};", isa=(7, 8), arch=lambda v: _arch(v.scope), section=SECTION)
+@ptx("fence.sc.{scope};", isa=lambda v: _isa(v.scope), arch=lambda v: _arch(v.scope), section=SECTION)
 def sc(*, scope: Scope) -> None:
     """Order like :func:`acq_rel`, and put all such fences into one total order.
 
@@ -187,6 +187,10 @@ def proxy_alias() -> None:
 
     Executes: each thread on its own.
     """
+
+
+def _isa(scope: str) -> Isa:
+    return (7, 8) if scope == "cluster" else (7, 0)
 
 
 def _arch(scope: str) -> str:

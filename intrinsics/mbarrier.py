@@ -63,8 +63,12 @@ def _arrive_isa(v: Variant) -> Isa:
     return _isa(v) if v.sem else (7, 8)
 
 
+def _arch(v: Variant) -> str:
+    return "sm_90" if v.scope == "cluster" or v.sem == "relaxed" else "sm_80"
+
+
 def _arrive_arch(v: Variant) -> str:
-    return "sm_90" if v.sem or v.has("count") else "sm_80"
+    return "sm_90" if v.has("count") else _arch(v)
 
 
 @ptx("mbarrier.init.shared::cta.b64 [{bar}], {count};", isa=(7, 8), arch="sm_80",
@@ -192,12 +196,8 @@ def _no_complete_isa(v: Variant) -> Isa:
     return (8, 0) if v.sem else (7, 8)
 
 
-def _no_complete_arch(v: Variant) -> str:
-    return "sm_90" if v.sem else "sm_80"
-
-
 @ptx("mbarrier.arrive.noComplete{.sem}{.scope}.shared::cta.b64 {ret}, [{bar}], {count};",
-     isa=_no_complete_isa, arch=_no_complete_arch, check=_release_cta, section=SECTION + ".arrive")
+     isa=_no_complete_isa, arch=_arch, check=_release_cta, section=SECTION + ".arrive")
 def arrive_no_complete(
     bar: Shared, count: Count, *,
     sem: Literal["", "release"] = "", scope: Literal["", "cta"] = "",
@@ -296,7 +296,7 @@ def arrive_drop_expect_tx_remote(
 
 
 @ptx("mbarrier.arrive_drop.noComplete{.sem}{.scope}.shared::cta.b64 {ret}, [{bar}], {count};",
-     isa=_no_complete_isa, arch=_no_complete_arch, check=_release_cta,
+     isa=_no_complete_isa, arch=_arch, check=_release_cta,
      section=SECTION + ".arrive_drop")
 def arrive_drop_no_complete(
     bar: Shared, count: Count, *,
@@ -392,7 +392,7 @@ def complete_tx_remote(
 
 
 @ptx("mbarrier.test_wait{.sem}{.scope}.shared::cta.b64 {ret}, [{bar}], {state};",
-     isa=_wait_isa, arch=lambda v: "sm_90" if v.sem else "sm_80", check=_sem_with_scope,
+     isa=_wait_isa, arch=_arch, check=_sem_with_scope,
      section=SECTION + ".test_wait")
 def test_wait(
     bar: Shared, state: U64, *,
@@ -414,7 +414,7 @@ def test_wait(
 
 
 @ptx("mbarrier.test_wait.parity{.sem}{.scope}.shared::cta.b64 {ret}, [{bar}], {parity};",
-     isa=_wait_isa, arch=lambda v: "sm_90" if v.sem else "sm_80", check=_sem_with_scope,
+     isa=_wait_isa, arch=_arch, check=_sem_with_scope,
      section=SECTION + ".test_wait")
 def test_wait_parity(
     bar: Shared, parity: Parity, *,
