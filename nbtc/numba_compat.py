@@ -1,7 +1,7 @@
 """Everything that touches numba-cuda's compiler: Python function in, LLVM text and PTX out.
 
-numba-cuda's own entry points ask the current device for its capability and so need a driver. The ones
-used here take the capability as an argument; nothing in this module loads the CUDA driver.
+numba-cuda's own entry points ask the current device for its capability and so need a driver. The
+ones used here take the capability as an argument; nothing in this module loads the CUDA driver.
 """
 
 from __future__ import annotations
@@ -65,9 +65,7 @@ def code_options() -> CodeOptions:
     flags = targetconfig.ConfigStack.top_or_none()
     if flags is None or getattr(flags, "compute_capability", None) is None:
         raise CompileError("a device function was compiled outside the compilation of a kernel")
-    return CodeOptions(
-        tuple(flags.compute_capability), bool(flags.debuginfo), bool(flags.fastmath)
-    )
+    return CodeOptions(tuple(flags.compute_capability), bool(flags.debuginfo), bool(flags.fastmath))
 
 
 class _TargetDevice:
@@ -85,8 +83,9 @@ def _current_device() -> Any:
     return _real_current_device() if options is None else _TargetDevice(options.cc)
 
 
-# Overloads and cuda.jit(device=True) helpers ask this name of numba-cuda's dispatcher module for the
-# capability to compile for, and so need a driver, even where the caller said what the target is.
+# Overloads and cuda.jit(device=True) helpers ask this name of numba-cuda's dispatcher module for
+# the capability to compile for, and so need a driver, even where the caller said what the target
+# is.
 dispatcher.get_current_device = _current_device
 
 
@@ -149,6 +148,7 @@ def kernel_to_ptx(
     args: tuple[Any, ...],
     arch: Arch,
     options: CodeOptions,
+    *,
     bounds: KernelBounds,
     entry: str,
 ) -> str:
@@ -161,15 +161,12 @@ def kernel_to_ptx(
     annotations = cgutils.get_or_insert_named_metadata(kernel.module, "nvvm.annotations")
     for name, value in bounds.annotations():
         _annotate(kernel, annotations, name, ir.Constant(ir.IntType(32), value))
-    maps = [
-        i for i, arg in enumerate(kernel.args) if arg.type == _MAP_WORDS.as_pointer()
-    ]
-    for index in maps:
+    maps = [i for i, arg in enumerate(kernel.args) if arg.type == _MAP_WORDS.as_pointer()]
+    if maps:
         # Without grid_constant libNVVM copies the parameter to local memory, which TMA cannot read.
-        number = ir.Constant(ir.IntType(32), index + 1)
-        _annotate(
-            kernel, annotations, "grid_constant", kernel.module.add_metadata([number])
-        )
+        # It reads only the first such entry: one entry lists all parameters, counted from 1.
+        numbers = [ir.Constant(ir.IntType(32), index + 1) for index in maps]
+        _annotate(kernel, annotations, "grid_constant", kernel.module.add_metadata(numbers))
     modules = [_drop_environment(text) for text in library.llvm_strs]
     if maps:
         modules[0] = _pass_maps_by_value(modules[0], mangled, arch)
