@@ -21,8 +21,8 @@ def argument_type(spec: Any) -> Any:
     Args:
         spec: a Numba type; a string in Numba's notation with the names of :mod:`nbtc.dtypes`
             (``"int32"``, ``"float32[:,:]"`` any strides, ``"bfloat16[:, ::1]"`` C order,
-            ``"float32[::1, :]"`` Fortran order, ``"TensorMap"``); ``nbtc.TensorMap`` or an instance;
-            or a value of the wanted type: NumPy array, tensor, number.
+            ``"float32[::1, :]"`` Fortran order, ``"TensorMap"``); ``nbtc.TensorMap`` or an
+            instance; or a value of the wanted type: NumPy array, tensor, number.
 
     Raises:
         CompileError: nothing that a kernel can take is meant.
@@ -37,7 +37,7 @@ def argument_type(spec: Any) -> Any:
 
 
 def own_elements(ty: Any) -> Any:
-    """Replace numba-cuda's 16-bit float elements, whose operators are external functions, by ours."""
+    """Replace numba-cuda's 16-bit float elements by ours, which need no external functions."""
     if isinstance(ty, types.Array):
         if ty.dtype == types.float16:
             return ty.copy(dtype=narrow_floats.float16)
@@ -61,8 +61,8 @@ def _parse(text: str) -> Any:
     match = _SPEC.match(text)
     if match is None:
         raise CompileError(
-            f"argument type {text!r} is not understood; write a dtype, or a dtype with one colon per "
-            'axis: "float32[:, :]", "bfloat16[:, ::1]"'
+            f"argument type {text!r} is not understood; write a dtype, or a dtype with one colon "
+            'per axis: "float32[:, :]", "bfloat16[:, ::1]"'
         )
     name, axes = match[1], match[2]
     if name == "TensorMap":

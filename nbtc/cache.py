@@ -1,9 +1,9 @@
 """Compiled kernels on disk: one file each, named by a hash of everything that shaped it.
 
-Files are written under a temporary name and renamed, so that concurrent writers and readers never see
-half a file; a file that does not check out is a miss. The folder is ``NBTC_CACHE_DIR``, or ``nbtc`` in
-``XDG_CACHE_HOME`` or ``~/.cache``; an empty ``NBTC_CACHE_DIR`` turns the cache off. Nothing here is
-ever unpickled.
+Files are written under a temporary name and renamed, so that concurrent writers and readers never
+see half a file; a file that does not check out is a miss. The folder is ``NBTC_CACHE_DIR``, or
+``nbtc`` in ``XDG_CACHE_HOME`` or ``~/.cache``; an empty ``NBTC_CACHE_DIR`` turns the cache off.
+Nothing here is ever unpickled.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ def folder() -> Path | None:
 
 def key_of(parts: list[str]) -> str:
     """Return the hash under which a kernel with these properties is kept."""
-    return hashlib.sha256("\0".join([*_environment(), *parts]).encode("utf-8", "replace")).hexdigest()
+    return hashlib.sha256(
+        "\0".join([*_environment(), *parts]).encode("utf-8", "replace")
+    ).hexdigest()
 
 
 @functools.cache

@@ -87,7 +87,8 @@ class Compiled:
         r = self.resources
         return (
             f"<Compiled {self.entry} for {self.arch}: {r.registers} registers, {r.spill_bytes} B "
-            f"spilled, {r.static_smem_bytes}+{r.dynamic_smem_bytes} B shared, {len(self.notes)} notes>"
+            f"spilled, {r.static_smem_bytes}+{r.dynamic_smem_bytes} B shared, "
+            f"{len(self.notes)} notes>"
         )
 
 
@@ -184,7 +185,7 @@ def _compile(
     with readable(function.__qualname__):
         opened = numba_compat.open_keywords(function)
         ptx = numba_compat.kernel_to_ptx(
-            opened, argument_types, target, code, options.bounds, entry
+            opened, argument_types, target, code, bounds=options.bounds, entry=entry
         )
         _check_external(ptx)
         assembly = ptxas.assemble(ptx, target, lineinfo=options.lineinfo)
@@ -207,9 +208,10 @@ def _check_external(ptx: str) -> None:
     missing = sorted(set(_EXTERN.findall(ptx)) - _SYSTEM_CALLS)
     if missing:
         raise CompileError(
-            f"the kernel calls {', '.join(missing)}, external functions whose code is not in its PTX. "
-            "numba-cuda's own float16, bfloat16 and float8 operators and conversions are such: use "
-            "array elements (they read as float32), or the packed arithmetic of nbtc.intrinsics"
+            f"the kernel calls {', '.join(missing)}, external functions whose code is not in "
+            "its PTX. numba-cuda's own float16, bfloat16 and float8 operators and conversions are "
+            "such: use array elements (they read as float32) or "
+            "packed arithmetic of nbtc.intrinsics"
         )
 
 

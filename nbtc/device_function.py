@@ -73,8 +73,8 @@ class DeviceFunction(Generic[P, R]):
 
     It is compiled for the target of the kernel that calls it, with its own line information, and
     inlined. Constants stay constants: a literal, or an integer bound to a bare name in the caller,
-    can be a modifier of an instruction inside the helper. Keyword-only parameters and defaults work.
-    Called from ordinary Python, it runs as ordinary Python.
+    can be a modifier of an instruction inside the helper. Keyword-only parameters and defaults
+    work. Called from ordinary Python, it runs as ordinary Python.
 
     Attributes:
         py_func: the decorated function.
@@ -152,8 +152,8 @@ def _forget(keys: list[object]) -> None:
 def device(function: Callable[P, R]) -> DeviceFunction[P, R]:
     """Make a Python function callable from kernels; use as a decorator.
 
-    The helper is compiled for the target of each kernel that calls it, needs no driver, has lines of
-    its own in findings and profilers, and is inlined.
+    The helper is compiled for the target of each kernel that calls it, needs no driver, has lines
+    of its own in findings and profilers, and is inlined.
 
     Raises:
         CompileError: ``function`` is not a plain Python function.

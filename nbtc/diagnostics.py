@@ -19,8 +19,8 @@ _NOISE = re.compile(r"^(Failed in .* mode pipeline .*|During: .*|\s*)$")
 def locations(error: BaseException) -> tuple[PythonLine, ...]:
     """Return the Python lines being compiled when ``error`` was raised, the kernel's own first.
 
-    Numba keeps the position in the object that is being worked on, not in the exception; so they are
-    read from the frames of the traceback.
+    Numba keeps the position in the object that is being worked on, not in the exception; so they
+    are read from the frames of the traceback.
     """
     found: list[PythonLine] = []
     traceback = error.__traceback__
@@ -101,7 +101,9 @@ def readable(kernel: str) -> Iterator[None]:
         lines = _lines_in(error)
         where = f"{chain_text(lines)}: " if lines else ""
         kind = "" if _is_numba(error) else f"{type(error).__name__}: "
-        made = CompileError(f"{where}kernel {kernel} does not compile: {kind}{_summary(str(error))}")
+        made = CompileError(
+            f"{where}kernel {kernel} does not compile: {kind}{_summary(str(error))}"
+        )
         setattr(made, _LOCATED, True)
         raise made from error.with_traceback(None)
 

@@ -1,8 +1,8 @@
 """A structural hash of a function and everything its compiled code depends on.
 
-Covered, recursively: bytecode, constants, defaults, line table, closure values, globals that the code
-names, attributes it takes from modules, helper functions, and declared instructions. Python closes
-over constants in kernel factories, so a hash without these would serve the wrong kernel.
+Covered, recursively: bytecode, constants, defaults, line table, closure values, globals that the
+code names, attributes it takes from modules, helper functions, and declared instructions. Python
+closes over constants in kernel factories, so a hash without these would serve the wrong kernel.
 """
 
 from __future__ import annotations

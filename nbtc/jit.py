@@ -34,8 +34,8 @@ DEFAULT_ARCH = "sm_90a"
 class Kernel(LaunchSyntax):
     """A kernel: compiled per argument types and target, launched as ``kernel[grid, block](...)``.
 
-    Made by :func:`jit`. With no GPU, or with ``NBTC_EMULATE=1``, the launch syntax runs the emulator
-    on NumPy arrays in place and raises on findings.
+    Made by :func:`jit`. With no GPU, or with ``NBTC_EMULATE=1``, the launch syntax runs the
+    emulator on NumPy arrays in place and raises on findings.
 
     Attributes:
         py_func: the Python function.
@@ -168,7 +168,7 @@ class Kernel(LaunchSyntax):
 
 
 class EmulatedLaunch:
-    """A configured kernel where there is no GPU: calling it runs the emulator and raises on findings."""
+    """A configured kernel on the emulator: calling it runs it and raises on findings."""
 
     def __init__(
         self, kernel: Kernel, grid: Any, block: Any, dynamic_smem: int | None = None
@@ -291,10 +291,10 @@ def jit(
         launch_bounds: most threads per block, optionally with the least number of blocks per
             multiprocessor (default 1), which is always emitted because setmaxnreg needs it.
         max_registers: most registers per thread at entry.
-        shared: layout of dynamic shared memory (``nbtc.device.shared``); its ``nbytes`` are asked for
-            at every launch.
-        pdl: programmatic dependent launch: start before the previous kernel in the stream has ended;
-            the kernel executes ``griddepcontrol.wait`` before it reads what that one wrote.
+        shared: layout of dynamic shared memory (``nbtc.device.shared``); its ``nbytes`` are asked
+            for at every launch.
+        pdl: programmatic dependent launch: start before the previous kernel in the stream has
+            ended; the kernel executes ``griddepcontrol.wait`` before it reads what that one wrote.
         non_portable: allow clusters of more than 8 blocks.
         cooperative: all blocks must be resident at once.
         notes: what notes of ptxas about serialised wgmma, injected waits or fences, or an ignored
@@ -329,9 +329,7 @@ def jit(
     )
 
     def decorate(target: Callable[..., Any]) -> Kernel:
-        return Kernel(
-            target, options=launching, compile_options=compiling, arch=arch, notes=notes
-        )
+        return Kernel(target, options=launching, compile_options=compiling, arch=arch, notes=notes)
 
     return decorate if function is None else decorate(function)
 
@@ -355,7 +353,7 @@ def _bounds(launch_bounds: Any, max_registers: int | None) -> KernelBounds:
 
 
 class _CallableModule(pytypes.ModuleType):
-    """Importing this module puts it under the name that ``import nbtc`` promises for the decorator."""
+    """Makes the module usable as the decorator whose name it shares."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return jit(*args, **kwargs)

@@ -2,8 +2,8 @@
 
 ptxas keeps a kernel correct by serialising wgmma, adding waits and fences, or dropping
 ``setmaxnreg``, and says so in an information line at most. Codes are parsed, never the words, which
-change between releases. Two faults that some releases do not print are found by counting instructions
-in the SASS.
+change between releases. Two faults that some releases do not print are found by counting
+instructions in the SASS.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _SETMAXNREG = (
 )
 _CALLS = (
     "wgmma is serialised: the kernel calls a function that is not inlined",
-    "make helpers nbtc.device functions; remove print (vprintf) from the kernel, the emulator shows "
-    "values instead; convert narrow floats by array access or nbtc.intrinsics",
+    "make helpers nbtc.device functions; remove print (vprintf) from the kernel, the emulator "
+    "shows values instead; convert narrow floats by array access or nbtc.intrinsics",
 )
 _REGISTERS = (
     "wgmma is serialised: not enough registers for the accumulators in flight",
@@ -38,16 +38,17 @@ _REGISTERS = (
 )
 _ACCUMULATORS = (
     "wgmma is serialised: other instructions touch accumulators while wgmma is in flight",
-    "pass accumulators through wgmma_wait_group, and touch them only after it; start with scale_d=False "
-    "instead of writing zeros",
+    "pass accumulators through wgmma.wait_group, and touch them only after it; start with "
+    "scale_d=False instead of writing zeros",
 )
 _DIVERGENT = (
     "wgmma is serialised: ptxas would have to add a wait or fence in a divergent path",
     "put fence, mma, commit and wait into the same branch, taken by the whole warpgroup",
 )
 _FENCE = (
-    "a wgmma fence was added: registers were written or first used with no wgmma_fence before the mma",
-    "put wgmma_fence(accumulators) before the first mma, and again after anything touches them",
+    "a wgmma fence was added: registers were written or first used with no wgmma.fence before "
+    "the mma",
+    "put wgmma.fence(accumulators) before the first mma, and again after anything touches them",
 )
 
 CAUSES: dict[str, tuple[str, str]] = {
@@ -69,7 +70,7 @@ CAUSES: dict[str, tuple[str, str]] = {
     "C7517": (
         "a wgmma wait was added: accumulators are read before a wait_group covers them, so nothing "
         "overlaps",
-        "commit, then pass the accumulators through wgmma_wait_group before reading them",
+        "commit, then pass the accumulators through wgmma.wait_group before reading them",
     ),
     "C7518": _DIVERGENT,
     "C7519": _FENCE,
@@ -109,7 +110,7 @@ class Note:
 
     def __str__(self) -> str:
         where = f"{chain_text(self.lines)}: " if self.lines else ""
-        said = f" (ptxas: {self.text})" if self.code in CAUSES else ""
+        said = f" (seen: {self.text})" if self.code in CAUSES else ""
         remedy = f". Remedy: {self.remedy}" if self.remedy else ""
         return f"{self.code or 'ptxas'} {where}{self.cause}{remedy}{said}"
 
@@ -183,8 +184,8 @@ def count_against_sass(ptx: str, disassembly: str, known: list[Note]) -> list[No
             notes.append(
                 Note(
                     "C7519",
-                    f"{len(arrives)} WARPGROUP.ARRIVE in the SASS, {len(fences)} wgmma.fence in the "
-                    "PTX",
+                    f"{len(arrives)} WARPGROUP.ARRIVE in the SASS, {len(fences)} wgmma.fence in "
+                    "the PTX",
                     lines,
                 )
             )

@@ -1,7 +1,7 @@
 """PTX text to a cubin by ptxas, as a whole program, and what ptxas says about it.
 
-Never through nvJitLink, cuda.core's Linker or numba-cuda's linker: they compile PTX relocatable, which
-drops ``setmaxnreg`` and serialises wgmma.
+Never through nvJitLink, cuda.core's Linker or numba-cuda's linker: they compile PTX relocatable,
+which drops ``setmaxnreg`` and serialises wgmma.
 """
 
 from __future__ import annotations
@@ -118,9 +118,7 @@ def _refusal(ptx: str, arch: Arch, log: str) -> str:
 
 
 _USED = re.compile(r"Used (\d+) registers(.*)")
-_FRAME = re.compile(
-    r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads"
-)
+_FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 
 
 def parse_resources(log: str, entry: str, dynamic_smem_bytes: int) -> Resources:

@@ -35,7 +35,7 @@ def disassemble(cubin: bytes, *, lines: bool = False) -> str:
 
 
 def opcodes(sass: str) -> Iterator[tuple[str, PythonLine | None]]:
-    """Yield every instruction's opcode with modifiers, and the innermost source line it comes from."""
+    """Yield every instruction's opcode with modifiers, and its innermost source line."""
     where: PythonLine | None = None
     for text in sass.splitlines():
         source = _SOURCE.search(text)

@@ -59,9 +59,7 @@ def _find(name: str, override: str | None) -> Tool:
     if path is None or shutil.which(path) is None:
         asked = f"NBTC_{name.upper()}={override} is not an executable" if override else "not found"
         raise CompileError(f"{name}: {asked}; install it with: pip install {_WHEELS[name]}")
-    text = subprocess.run(
-        [path, "--version"], capture_output=True, text=True, check=False
-    ).stdout
+    text = subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout
     match = re.search(r"release (\d+)\.(\d+), V([\d.]+)", text)
     if match is None:
         raise CompileError(f"{path} --version does not name a CUDA release: {text.strip()!r}")

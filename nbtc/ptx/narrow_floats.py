@@ -1,13 +1,14 @@
 """What ``x[i]`` yields and takes on arrays of bfloat16, float16 and 8-bit floats.
 
-Reading an element gives ``float32``, converted exactly. Storing takes any real number, converts it to
-``float32`` first if it is something else, then rounds to nearest even; the 8-bit types clamp to their
-largest finite value (``cvt.rn.satfinite``), NaN stays NaN. The conversions are single PTX instructions
-or integer shifts in the kernel itself: numba-cuda's own 16-bit and 8-bit floats call external functions
-instead, and one such call makes ptxas serialise every wgmma of a kernel (note C7509).
+Reading an element gives ``float32``, converted exactly. Storing takes any real number, converts it
+to ``float32`` first if it is something else, then rounds to nearest even; the 8-bit types clamp to
+their largest finite value (``cvt.rn.satfinite``), NaN stays NaN. The conversions are single PTX
+instructions or integer shifts in the kernel itself: numba-cuda's own 16-bit and 8-bit floats call
+external functions instead, and one such call makes ptxas serialise every wgmma of a kernel (note
+C7509).
 
-The same rule holds for arrays in global and in shared memory, for plain loads and stores only. Tensor
-cores, TMA and ``ldmatrix`` see the bytes.
+The same rule holds for arrays in global and in shared memory, for plain loads and stores only.
+Tensor cores, TMA and ``ldmatrix`` see the bytes.
 """
 
 from __future__ import annotations
@@ -82,8 +83,8 @@ def element_type(dtype: Any) -> Any:
     """Return the Numba element type of an array of ``dtype``.
 
     Args:
-        dtype: anything :func:`nbtc.dtypes.canonical` takes. Sub-byte floats and scales, which have no
-            scalar meaning in a kernel, are ``uint8``: one packed byte an element.
+        dtype: anything :func:`nbtc.dtypes.canonical` takes. Sub-byte floats and scales, which have
+            no scalar meaning in a kernel, are ``uint8``: one packed byte an element.
 
     Raises:
         DtypeError: the dtype is not known.
@@ -113,9 +114,7 @@ def widen(builder: Any, kind: NarrowFloat, raw: Any) -> Any:
     if kind is float16:
         return _asm(builder, _F32, "cvt.f32.f16 $0, $1;", "=f,h", raw)
     word = "e4m3x2" if kind is float8_e4m3fn else "e5m2x2"
-    pair = _asm(
-        builder, _I32, f"cvt.rn.f16x2.{word} $0, $1;", "=r,h", builder.zext(raw, _I16)
-    )
+    pair = _asm(builder, _I32, f"cvt.rn.f16x2.{word} $0, $1;", "=r,h", builder.zext(raw, _I16))
     return _asm(builder, _F32, "cvt.f32.f16 $0, $1;", "=f,h", builder.trunc(pair, _I16))
 
 

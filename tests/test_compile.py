@@ -1,0 +1,257 @@
+"""Compiling with no driver: targets, parameters, bounds, resources and refusals."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import ml_dtypes
+import numpy as np
+import pytest
+from numba import cuda
+from numba.cuda import types
+
+from nbtc import device, jit
+from nbtc.arch import SUPPORTED
+from nbtc.argument_types import argument_type
+from nbtc.errors import ArchError, CompileError, LayoutError, VersionError
+from nbtc.intrinsics import wgmma
+from nbtc.ptx import narrow_floats, registers
+from nbtc.ptx.types_numba import TENSOR_MAP
+
+
+@pytest.fixture(autouse=True)
+def _no_disk_cache(monkeypatch):
+    monkeypatch.setenv("NBTC_CACHE_DIR", "")
+
+
+@jit(launch_bounds=128)
+def scale(out, source, factor, n):
+    i = cuda.grid(1)
+    if i < n:
+        out[i] = source[i] * factor
+
+
+SCALE = ("float32[::1]", "float32[::1]", "float32", "int32")
+
+
+@pytest.mark.parametrize("arch", list(SUPPORTED))
+def test_every_target_compiles_without_a_driver(arch):
+    compiled = scale.compile(*SCALE, arch=arch)
+    assert f".target {arch}\n" in compiled.ptx
+    assert compiled.arch == arch
+    assert compiled.entry == "scale"
+    assert re.search(r"\.entry scale\(", compiled.ptx)
+    assert compiled.cubin.startswith(b"\x7fELF")
+    assert f".target\t{arch.rstrip('f')}\n" in compiled.sass()
+    assert compiled.count("STG") >= 1
+    assert compiled.notes == ()
+    resources = compiled.resources
+    assert 4 <= resources.registers <= 64
+    assert (resources.spill_bytes, resources.stack_bytes, resources.static_smem_bytes) == (0, 0, 0)
+
+
+def test_compiling_loads_no_driver():
+    script = (
+        "import sys\n"
+        "from numba import cuda\n"
+        "from nbtc import device, jit\n"
+        "@device\n"
+        "def twice(x, *, mode='b'):\n"
+        "    return x * 2 if mode == 'b' else x\n"
+        "@jit\n"
+        "def k(a):\n"
+        "    a[0] = twice(a[1])\n"
+        "k.compile('float32[:]', arch='sm_90a')\n"
+        "text = open('/proc/self/maps').read()\n"
+        "sys.exit('libcuda.so' in text)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", _as_file(script)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+def _as_file(script: str) -> str:
+    # Kernels need source positions, so the script runs as a module of its own.
+    return (
+        "import tempfile, runpy, os\n"
+        "path = os.path.join(tempfile.mkdtemp(), 'script.py')\n"
+        f"open(path, 'w').write({script!r})\n"
+        "runpy.run_path(path, run_name='__main__')\n"
+    )
+
+
+def test_unknown_target_lists_all():
+    with pytest.raises(ArchError) as caught:
+        scale.compile(*SCALE, arch="sm_86")
+    assert all(name in str(caught.value) for name in SUPPORTED)
+
+
+def test_launch_bounds_always_have_min_blocks():
+    ptx = scale.compile(*SCALE).ptx
+    assert re.search(r"\.maxntid 128", ptx)
+    assert re.search(r"\.minnctapersm 1\b", ptx)
+    two = jit(launch_bounds=(256, 2), max_registers=64)(scale.py_func).compile(*SCALE).ptx
+    assert re.search(r"\.minnctapersm 2\b", two)
+    assert re.search(r"\.maxnreg 64\b", two)
+
+
+def test_impossible_register_cap_is_refused():
+    with pytest.raises(CompileError, match=r"200 regs x 384 = 76800 > 65536.*max_registers=168"):
+        jit(launch_bounds=384, max_registers=200)(scale.py_func).compile(*SCALE)
+
+
+@pytest.mark.parametrize("arch", ["sm_90a", "sm_100a"])
+def test_tensor_map_is_one_aligned_parameter(arch):
+    from nbtc.intrinsics import tma
+
+    def kernel(n, descriptor, x, out):
+        tma.prefetch(descriptor, (0, 0))
+        out[0] = n * x
+
+    compiled = jit(kernel).compile("int32", "TensorMap", "float32", "float32[::1]", arch=arch)
+    parameters = re.findall(r"\.param ([^\n,]*kernel_param_\d+(?:\[128\])?)", compiled.ptx)
+    assert parameters[1] == ".align 64 .b8 kernel_param_1[128]"
+    # int32, map, float32, then meminfo, parent, count, item size, data, shape, stride
+    assert len(parameters) == 3 + 7
+    assert "cvta.param.u64" in compiled.ptx
+    assert not re.search(r"\.local", compiled.ptx), "a local copy is out of reach of TMA"
+
+
+def test_python_lines_in_the_ptx():
+    first = scale.py_func.__code__.co_firstlineno
+    assert re.search(rf"\.loc\s+1 {first + 4} ", scale.compile(*SCALE).ptx)
+    assert __file__ in scale.compile(*SCALE).ptx
+    bare = jit(lineinfo=False)(scale.py_func).compile(*SCALE).ptx
+    assert ".loc" not in bare
+
+
+def test_static_shared_memory_limit_depends_on_the_suffix():
+    @jit
+    def kernel(out):
+        tile = cuda.shared.array(16384, np.float32)
+        tile[cuda.threadIdx.x] = 1
+        cuda.syncthreads()
+        out[0] = tile[5]
+
+    assert kernel.compile("float32[:]", arch="sm_90a").resources.static_smem_bytes == 65536
+    message = r"static shared 65536 B > 49152 B for sm_90; use dynamic or sm_90a"
+    with pytest.raises(CompileError, match=message):
+        kernel.compile("float32[:]", arch="sm_90")
+
+
+def test_static_and_dynamic_shared_memory_are_summed():
+    class Layout:
+        nbytes = 232448
+
+    @jit(shared=Layout)
+    def kernel(out):
+        tile = cuda.shared.array(4, np.float32)
+        tile[cuda.threadIdx.x] = 1
+        cuda.syncthreads()
+        out[0] = tile[1]
+
+    with pytest.raises(LayoutError, match=r"16 B static \+ 232448 B dynamic = 232464 B"):
+        kernel.compile("float32[:]", arch="sm_90a")
+
+
+def test_wgmma_names_the_right_target_before_ptxas():
+    @jit(launch_bounds=128)
+    def kernel(out):
+        acc = wgmma.fence(registers.zeros(4))
+        out[0] = acc[0]
+
+    with pytest.raises(ArchError, match=r"test_compile.py:\d+: .*needs sm_90a.*arch='sm_90a'"):
+        kernel.compile("float32[:]", arch="sm_90")
+    with pytest.raises(ArchError, match="sm_90a"):
+        kernel.compile("float32[:]", arch="sm_100a")
+
+
+def test_old_ptxas_is_named_with_the_remedy(monkeypatch, tmp_path):
+    old = tmp_path / "ptxas"
+    old.write_text("#!/bin/sh\necho 'Cuda compilation tools, release 13.0, V13.0.88'\n")
+    old.chmod(0o755)
+    monkeypatch.setenv("NBTC_PTXAS", str(old))
+    message = (
+        r"NVVM 13\.\d+ writes PTX 9\.\d+, ptxas 13\.0 .*reads 9\.0: install "
+        r"nvidia-cuda-nvcc>=13\.\d+ or pin nvidia-nvvm"
+    )
+    with pytest.raises(VersionError, match=message):
+        scale.compile(*SCALE)
+
+
+def test_missing_tool_names_the_wheel(monkeypatch):
+    monkeypatch.setenv("NBTC_PTXAS", "/nowhere/ptxas")
+    with pytest.raises(CompileError, match="pip install nvidia-cuda-nvcc"):
+        scale.compile(*SCALE)
+
+
+def test_external_functions_of_numbas_half_are_refused():
+    @jit
+    def kernel(out, x):
+        out[0] = np.float16(x) * np.float16(2.0)
+
+    with pytest.raises(CompileError, match=r"calls .*external functions.*read as float32"):
+        kernel.compile("float32[:]", "float32")
+
+
+def test_numba_errors_come_as_one_located_error():
+    @device
+    def helper(x):
+        return x.missing
+
+    @jit
+    def kernel(out):
+        out[0] = helper(out[1])
+
+    line = kernel.py_func.__code__.co_firstlineno + 2
+    with pytest.raises(CompileError) as caught:
+        kernel.compile("float32[:]")
+    text = str(caught.value)
+    assert text.startswith(f"{__file__}:{line} -> {__file__}:{line - 4}: ")
+    assert "Unknown attribute 'missing'" in text
+    assert len(text.splitlines()) == 1
+    assert caught.value.__cause__ is not None
+
+
+def test_wrong_number_of_types_names_the_arguments():
+    with pytest.raises(CompileError, match=r"takes 4 arguments \(out, source, factor, n\), 1 type"):
+        scale.compile("float32[:]")
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ("int32", types.int32),
+        ("float64", types.float64),
+        ("bool", types.boolean),
+        ("bfloat16", types.float32),
+        ("float32[:]", types.Array(types.float32, 1, "A")),
+        ("float32[:, ::1]", types.Array(types.float32, 2, "C")),
+        ("float32[::1, :]", types.Array(types.float32, 2, "F")),
+        ("e4m3[::1]", types.Array(narrow_floats.float8_e4m3fn, 1, "C")),
+        ("TensorMap", TENSOR_MAP),
+        (types.int64, types.int64),
+        (types.float16[:], types.Array(narrow_floats.float16, 1, "A")),
+        (np.int16, types.int16),
+        (np.zeros((2, 3), np.uint8), types.Array(types.uint8, 2, "C")),
+        (np.zeros((2, 3), np.float16), types.Array(narrow_floats.float16, 2, "C")),
+        (
+            np.zeros((2, 3), ml_dtypes.bfloat16).T,
+            types.Array(narrow_floats.bfloat16, 2, "F"),
+        ),
+        (np.float32(3), types.float32),
+        (True, types.boolean),
+    ],
+)
+def test_argument_types(spec, expected):
+    assert argument_type(spec) == expected
+
+
+@pytest.mark.parametrize("spec", ["float32[3]", "float32[::1, ::1]", "float32[", "nothing", object])
+def test_bad_argument_types(spec):
+    with pytest.raises((CompileError, TypeError)):
+        argument_type(spec)
