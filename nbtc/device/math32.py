@@ -37,6 +37,13 @@ def div(e: Emitter, a: Any, b: Any) -> Any:
     return _op(e, "udiv", a, b)
 
 
+@staged(_two("ceil_div", types.uint32))
+def ceil_div(e: Emitter, a: Any, b: Any) -> Any:
+    """Return ``a / b`` rounded up, unsigned; ``a + b - 1`` must fit in 32 bits."""
+    top = e.builder.add(e.word(a), e.builder.sub(e.word(b), e.word(1)))
+    return Value(e, types.uint32, e.builder.udiv(top, e.word(b)))
+
+
 @staged(_two("mod", types.uint32))
 def mod(e: Emitter, a: Any, b: Any) -> Any:
     """Return ``a % b``, unsigned; undefined for ``b == 0``."""

@@ -165,6 +165,17 @@ class Emitter:
             return arg
         return self.constant(types.int32, arg)
 
+    def inline(self, function: Any, *args: Any) -> Any:
+        """Run another staged function here."""
+        return function.__wrapped__(self, *args)
+
+    def add64(self, value: Value, amount: int) -> Value:
+        """Return a 64-bit value plus a constant, keeping its type."""
+        if amount == 0:
+            return value
+        constant = ir.Constant(ir.IntType(64), amount)
+        return Value(self, value.type, self.builder.add(value.llvm, constant))
+
     def special_register(self, name: str) -> Value:
         """Return a special register such as ``"tid.x"`` as uint32."""
         return Value(self, types.uint32, nvvmutils.call_sreg(self.builder, name))

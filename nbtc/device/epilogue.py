@@ -1,0 +1,162 @@
+"""Epilogues: transform accumulators element by element, and store them through shared memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba.cuda import types
+
+from nbtc.dtypes import canonical
+from nbtc.errors import DtypeError, InstructionError
+from nbtc.layout import fragments
+from nbtc.ptx.registers import pack
+from nbtc.ptx.staging import Emitter, Value, staged
+
+_STORED = ("bfloat16", "float16", "float32")
+
+
+def _returns_apply(function: Any, d: Any, row: Any, column: Any, *extra: Any) -> Any:
+    if not isinstance(d, types.BaseTuple) or len(d) % 4:
+        raise InstructionError(f"epilogue.apply: d is {d}, needs the registers of an accumulator")
+    return types.UniTuple(types.float32, len(d))
+
+
+@staged(_returns_apply)
+def apply(e: Emitter, function: Any, d: Any, row: Any, column: Any, *extra: Any) -> Any:
+    """Return the accumulator with ``function(value, row, column, *extra)`` in every register.
+
+    Executed by the 128 threads of one warpgroup, each for its own registers; the function is
+    inlined once per register.
+
+    Args:
+        e: given by the compiler.
+        function: a device function (``nbtc.device``) of (float32 value, int32 row, int32 column,
+            extra values) that gives a number.
+        d: float32 accumulator registers of one m64nN tile (N / 2 of them).
+        row: row of the tile's first element in the whole matrix.
+        column: column of the tile's first element in the whole matrix.
+        extra: arrays or scalars handed through to the function.
+    """
+    thread = e.special_register("tid.x") % 128
+    base_row = row + fragments.wgmma_row(thread, 0)
+    base_column = column + fragments.wgmma_col(thread, 0)
+    results = []
+    for i in range(len(d)):
+        r = base_row + (fragments.wgmma_row(0, i) - fragments.wgmma_row(0, 0))
+        c = base_column + (fragments.wgmma_col(0, i) - fragments.wgmma_col(0, 0))
+        value = e.call_function(
+            function.type, [d[i], e.cast(r, types.int32), e.cast(c, types.int32), *extra]
+        )
+        results.append(e.cast(value, types.float32))
+    return e.tuple(results)
+
+
+def _returns_store(
+    d: Any, tensor_map: Any, buffer: Any, row: Any, column: Any, barrier: Any, dtype: Any,
+    n: Any, columns: Any, buffers: Any, function: Any, extra: Any,
+) -> Any:  # fmt: skip
+    if canonical(dtype).name not in _STORED:
+        raise DtypeError(f"epilogue.store: dtype={dtype!r}; legal: {', '.join(_STORED)}")
+    if not isinstance(d, types.BaseTuple) or len(d) % (n // 2):
+        raise InstructionError(f"epilogue.store: d is {d}, needs a multiple of {n // 2} registers")
+    if n % columns:
+        raise InstructionError(f"epilogue.store: columns={columns} does not divide n={n}")
+    pieces = len(d) * 2 // columns
+    if buffers < 1 or pieces % buffers:
+        raise InstructionError(
+            f"epilogue.store: buffers={buffers} for {pieces} pieces; each call must use every "
+            "buffer equally often, so that the next call finds the oldest one free"
+        )
+    return types.none
+
+
+@staged(_returns_store, constants=("dtype", "n", "columns", "buffers"))
+def store(
+    e: Emitter, d: Any, tensor_map: Any, buffer: Any, row: Any, column: Any, barrier: Any,
+    dtype: str, n: int, columns: int, buffers: int = 2, function: Any = None, extra: Any = (),
+) -> None:  # fmt: skip
+    """Store accumulators through shared memory by TMA, in pieces of 64 x ``columns`` elements.
+
+    Executed by the 128 threads of one warpgroup together. Each piece is rounded, written to a
+    buffer by ``stmatrix`` (16-bit types) or ``st.shared`` (float32), fenced for the async proxy
+    by every writing thread, and stored by one thread. At most ``buffers - 1`` stores are still
+    reading their buffer on return: let thread 0 of the warpgroup call ``tma.wait_group_read(n=0)``
+    before the buffers serve another purpose or the CTA exits.
+
+    Args:
+        e: given by the compiler.
+        d: n / 2 float32 registers for each 64 rows.
+        tensor_map: map of C with box (64 rows, ``columns``), swizzled to rows of the buffer.
+        buffer: shared address of ``buffers`` pieces of 64 x ``columns`` elements.
+        row: row of the first element in C, at most 32 bits.
+        column: column of the first element in C, at most 32 bits.
+        barrier: number of a named barrier that belongs to this warpgroup; a 32-bit value.
+        dtype: element type of C.
+        n: columns of the accumulator.
+        columns: columns of a piece; columns * itemsize is 32, 64 or 128 bytes.
+        buffers: number of pieces in the buffer; divides the number of pieces.
+        function: None, or a device function that transforms each value, see :func:`apply`.
+        extra: tuple of further arguments of ``function``.
+    """
+    from nbtc.intrinsics import fence, sync, tma
+
+    name = canonical(dtype).name
+    row_bytes = columns * canonical(dtype).itemsize
+    thread = e.special_register("tid.x") % 128
+    leader = e.equals(thread, 0)
+    piece = 0
+    for atom in range(len(d) * 2 // n):
+        values = e.tuple(d[atom * n // 2 : (atom + 1) * n // 2])
+        if not isinstance(function.type, types.NoneType | types.Omitted):
+            values = e.inline(apply, function, values, row + 64 * atom, column, *extra)
+        for first in range(0, n, columns):
+            target = buffer + (piece % buffers) * 64 * row_bytes
+            piece += 1
+            with e.when(leader):
+                e.call(tma.wait_group_read, n=buffers - 1)
+            e.call(sync.barrier_sync, barrier, 128)
+            registers = values[first // 2 : (first + columns) // 2]
+            if name == "float32":
+                _write_words(e, registers, target, thread, row_bytes)
+            else:
+                packed = e.inline(pack, registers, name)
+                _write_matrices(e, packed, target, thread, row_bytes)
+            e.call(fence.proxy_async)
+            e.call(sync.barrier_sync, barrier, 128)
+            with e.when(leader):
+                e.call(tma.store, tensor_map, [column + first, row + 64 * atom], target)
+                e.call(tma.commit_group)
+
+
+def _swizzle_bits(row_bytes: int, row: Any) -> Any:
+    """Return what the swizzle of rows of ``row_bytes`` adds (by XOR) to an address in ``row``."""
+    if row_bytes == 128:
+        return (row & 7) << 4
+    if row_bytes == 64:
+        return ((row >> 1) & 3) << 4
+    return ((row >> 2) & 1) << 4
+
+
+def _write_matrices(e: Emitter, packed: Value, target: Any, thread: Any, row_bytes: int) -> None:
+    """Write packed 16-bit pairs by stmatrix; four 8x8 matrices cover 16 rows and 16 columns."""
+    from nbtc.intrinsics import matrix
+
+    lane = thread % 32
+    row = (thread // 32) * 16 + lane % 16
+    start = target + row * row_bytes
+    # Lanes 0-15 address the first 8 columns (16 bytes) of the 16, lanes 16-31 the others.
+    pattern = ((lane // 16) << 4) ^ _swizzle_bits(row_bytes, row)
+    for i in range(len(packed) // 4):
+        address = start + (pattern ^ (32 * i))
+        e.call(matrix.stmatrix, address, packed[4 * i : 4 * i + 4], num=4)
+
+
+def _write_words(e: Emitter, registers: Any, target: Any, thread: Any, row_bytes: int) -> None:
+    """Write float32 pairs; register pairs alternate between a row and the row 8 below."""
+    from nbtc.intrinsics import memory
+
+    for i in range(0, len(registers), 2):
+        row = fragments.wgmma_row(thread, i)
+        byte = fragments.wgmma_col(thread, i) * 4
+        address = target + row * row_bytes + (byte ^ _swizzle_bits(row_bytes, row))
+        e.call(memory.st_shared_v2_f32, address, [registers[i], registers[i + 1]])

@@ -1,0 +1,95 @@
+"""Tile schedulers: which output tile a CTA (or cluster) works on next.
+
+The functions are arithmetic on 32-bit unsigned values: the same code runs on the host, on plain
+ints, and inside kernels. A persistent kernel starts at its own cluster's number and adds the number
+of clusters::
+
+    tile = special.cluster_id_x()
+    while tile < tiles_m * tiles_n:
+        m, n = scheduler.grouped(tile, tiles_m, tiles_n, 8)
+        ...
+        tile += clusters
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba.cuda import types
+
+from nbtc.errors import InstructionError
+from nbtc.ptx import kinds
+from nbtc.ptx.operands import check_operand
+from nbtc.ptx.staging import Emitter, staged
+
+
+def grouped_raster(tile: Any, tiles_m: Any, tiles_n: Any, group: Any, minimum: Any = min) -> Any:
+    """Return (row, column) of a tile, column by column inside groups of ``group`` tile rows.
+
+    Tiles that run at the same time then share rows of A and columns of B in L2.
+
+    Args:
+        tile: 0 .. tiles_m * tiles_n - 1.
+        tiles_m: tile rows.
+        tiles_n: tile columns.
+        group: tile rows in a group.
+        minimum: function that gives the smaller of two values.
+    """
+    in_group = group * tiles_n
+    first = tile // in_group * group
+    rows = minimum(tiles_m - first, group)
+    inner = tile % in_group
+    return first + inner % rows, inner // rows
+
+
+def _returns_pair(tile: Any, tiles_m: Any, tiles_n: Any, group: Any) -> Any:
+    values = {"tile": tile, "tiles_m": tiles_m, "tiles_n": tiles_n, "group": group}
+    for name, value in values.items():
+        if not isinstance(value, int):
+            check_operand(f"scheduler.grouped: {name}", kinds.U32_KIND, value)
+    if not isinstance(group, int) or group < 1:
+        raise InstructionError(f"scheduler.grouped: group={group!r}; must be an integer >= 1")
+    return types.UniTuple(types.uint32, 2)
+
+
+@staged(_returns_pair, constants=("group",))
+def grouped(e: Emitter, tile: Any, tiles_m: Any, tiles_n: Any, group: int) -> Any:
+    """Return (row, column) of a tile as two uint32; see :func:`grouped_raster`.
+
+    Args:
+        e: given by the compiler.
+        tile: 0 .. tiles_m * tiles_n - 1, at most 32 bits.
+        tiles_m: tile rows, at most 32 bits.
+        tiles_n: tile columns, at most 32 bits.
+        group: tile rows in a group, a compile-time constant.
+    """
+    return e.tuple(list(grouped_raster(tile, tiles_m, tiles_n, group, e.minimum)))
+
+
+def hilbert(index: int, order: int) -> tuple[int, int]:
+    """Return (x, y) of the point number ``index`` of the Hilbert curve over 2**order squared."""
+    x = y = 0
+    side = 1
+    for _ in range(order):
+        rx = (index >> 1) & 1
+        ry = (index ^ rx) & 1
+        if ry == 0:
+            if rx == 1:
+                x, y = side - 1 - x, side - 1 - y
+            x, y = y, x
+        x += side * rx
+        y += side * ry
+        index >>= 2
+        side <<= 1
+    return x, y
+
+
+def hilbert_tiles(tiles_m: int, tiles_n: int) -> list[tuple[int, int]]:
+    """Return all (row, column) of a grid of tiles in the order of a Hilbert curve (host side).
+
+    Any run of consecutive tiles covers a compact block, so that tiles that run at the same time
+    share rows of A and columns of B in L2.
+    """
+    order = max(tiles_m - 1, tiles_n - 1, 0).bit_length()
+    points = (hilbert(i, order) for i in range(4**order))
+    return [(m, n) for m, n in points if m < tiles_m and n < tiles_n]

@@ -1,0 +1,237 @@
+"""Parameters of the GEMM kernels, with every rule that a combination must keep."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from nbtc.device import shared
+from nbtc.device.mma import operand_tile
+from nbtc.dtypes import canonical
+from nbtc.errors import LayoutError
+from nbtc.layout.matrix_descriptor import OperandTile
+
+REGISTERS_PER_SM = 65536
+REGISTERS_BESIDE_ACCUMULATORS = 40
+"""Registers that a consumer thread needs for addresses and loop state."""
+
+_INPUTS = ("bfloat16", "float16")
+_OUTPUTS = ("bfloat16", "float16", "float32")
+_SCHEDULES = ("grouped", "linear")
+
+
+@dataclass(frozen=True)
+class HopperConfig:
+    """One configuration of the warp-specialised Hopper GEMM, C = A B.
+
+    Attributes:
+        dtype: element type of A and B, ``"bfloat16"`` or ``"float16"``.
+        out_dtype: element type of C; default as ``dtype``.
+        tile: (M, N, K) of the tile that one CTA works on.
+        stages: stages of the ring of A and B tiles; 1 is the synchronous form.
+        consumers: consumer warpgroups, 1 to 3; each has M / consumers rows of the tile.
+        cluster: CTAs of a cluster along M and N; B tiles are multicast along M, A tiles along N.
+        schedule: ``"grouped"`` (L2-friendly raster) or ``"linear"`` order of output tiles.
+        group: tile rows (in clusters) of one raster group.
+        a_major: ``"K"`` if A is stored with K contiguous, ``"MN"`` with M contiguous.
+        b_major: ``"K"`` if B is stored with K contiguous, ``"MN"`` with N contiguous.
+        store_buffers: buffers of each consumer for the pieces of C on their way to memory.
+        producer_registers: registers per thread that the producer keeps.
+        consumer_registers: registers per thread of consumers; 0 picks the most that fit.
+    """
+
+    dtype: str = "bfloat16"
+    out_dtype: str = ""
+    tile: tuple[int, int, int] = (128, 256, 64)
+    stages: int = 4
+    consumers: int = 2
+    cluster: tuple[int, int] = (2, 1)
+    schedule: str = "grouped"
+    group: int = 8
+    a_major: str = "K"
+    b_major: str = "K"
+    store_buffers: int = 2
+    producer_registers: int = 40
+    consumer_registers: int = 0
+    layout: shared.Layout = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Check the combination and lay out shared memory.
+
+        Raises:
+            LayoutError: a rule is broken; the message shows the arithmetic.
+        """
+        put = lambda name, value: object.__setattr__(self, name, value)  # noqa: E731
+        put("dtype", canonical(self.dtype).name)
+        put("out_dtype", canonical(self.out_dtype or self.dtype).name)
+        put("tile", tuple(self.tile))
+        put("cluster", tuple(self.cluster))
+        self._check_choices()
+        self._check_tile()
+        self._check_cluster()
+        if not self.consumer_registers:
+            put("consumer_registers", self._most_registers())
+        self._check_registers()
+        put("layout", self._layout())
+
+    def _check_choices(self) -> None:
+        for name, value, legal in (
+            ("dtype", self.dtype, _INPUTS),
+            ("out_dtype", self.out_dtype, _OUTPUTS),
+            ("schedule", self.schedule, _SCHEDULES),
+            ("a_major", self.a_major, ("K", "MN")),
+            ("b_major", self.b_major, ("K", "MN")),
+            ("consumers", self.consumers, (1, 2, 3)),
+        ):
+            if value not in legal:
+                raise LayoutError(f"{name}={value!r}; legal: {', '.join(map(repr, legal))}")
+        for name in ("stages", "group", "store_buffers"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise LayoutError(f"{name}={value!r}; must be an integer >= 1")
+
+    def _check_tile(self) -> None:
+        if len(self.tile) != 3 or any(not isinstance(t, int) or t < 1 for t in self.tile):
+            raise LayoutError(f"tile={self.tile!r}; must be three integers (M, N, K)")
+        m, n, k = self.tile
+        if m % (64 * self.consumers):
+            raise LayoutError(
+                f"tile M={m} with {self.consumers} consumer warpgroups; each takes whole 64-row "
+                f"wgmma tiles: M must be a multiple of 64 * {self.consumers} = {64 * self.consumers}"
+            )
+        if n % 32 or not 32 <= n <= 256:
+            raise LayoutError(f"tile N={n}; must be a multiple of 32, 32..256 (one wgmma N)")
+        if k % 16:
+            raise LayoutError(f"tile K={k}; must be a multiple of 16 (one wgmma K)")
+        if m > 256:
+            raise LayoutError(f"tile M={m}; a TMA box has at most 256 rows")
+        self.a_tile  # noqa: B018 - the property checks
+        self.b_tile  # noqa: B018
+
+    def _check_cluster(self) -> None:
+        cm, cn = self.cluster
+        if any(not isinstance(c, int) or c < 1 for c in self.cluster) or cm * cn > 8:
+            raise LayoutError(
+                f"cluster={self.cluster!r}; two integers >= 1 whose product is at most 8"
+            )
+        for what, tile, parts in (("A", self.a_tile, cn), ("B", self.b_tile, cm)):
+            unit = tile.mn // 8 if tile.major == "K" else tile.mn // tile.box[1]
+            size = 8 if tile.major == "K" else tile.box[1]
+            if unit % parts:
+                raise LayoutError(
+                    f"cluster={self.cluster!r}: {what} tile of {tile.mn} is multicast in {parts} "
+                    f"parts of whole {size}-row pieces; {tile.mn} / {size} = {unit} is not a "
+                    f"multiple of {parts}"
+                )
+
+    def _most_registers(self) -> int:
+        if self.consumers == 1:
+            return 232
+        left = REGISTERS_PER_SM // 128 - self.producer_registers
+        return min(232, left // self.consumers // 8 * 8)
+
+    def _check_registers(self) -> None:
+        for name in ("producer_registers", "consumer_registers"):
+            value = getattr(self, name)
+            if value % 8 or not 24 <= value <= 256:
+                raise LayoutError(f"{name}={value}; setmaxnreg takes 24..256 in steps of 8")
+        total = 128 * (self.producer_registers + self.consumers * self.consumer_registers)
+        if total > REGISTERS_PER_SM:
+            raise LayoutError(
+                f"128 * ({self.producer_registers} + {self.consumers} * "
+                f"{self.consumer_registers}) = {total} registers > {REGISTERS_PER_SM} of an SM"
+            )
+        need = self.accumulators + REGISTERS_BESIDE_ACCUMULATORS
+        if need > self.consumer_registers:
+            m, n, _ = self.tile
+            raise LayoutError(
+                f"tile {m}x{n} with {self.consumers} consumers needs {m} / {self.consumers} / 64 * "
+                f"{n} / 2 = {self.accumulators} accumulators and about "
+                f"{REGISTERS_BESIDE_ACCUMULATORS} more registers per thread > "
+                f"{self.consumer_registers}; take a smaller tile or other consumers"
+            )
+
+    def _layout(self) -> shared.Layout:
+        m, n, k = self.tile
+        try:
+            return shared.Layout(
+                a=shared.tile(
+                    self.dtype, (m, k), swizzle=self.a_tile.swizzle, stages=self.stages
+                ),
+                b=shared.tile(
+                    self.dtype, (n, k), swizzle=self.b_tile.swizzle, stages=self.stages
+                ),
+                c=shared.tile(
+                    self.out_dtype,
+                    (self.buffers, 64, self.store_columns),
+                    swizzle=self.store_swizzle,
+                    stages=self.consumers,
+                ),
+                full=shared.barriers(self.stages),
+                empty=shared.barriers(self.stages),
+            )
+        except LayoutError as e:
+            raise LayoutError(f"stages={self.stages} do not fit: {e}") from None
+
+    @property
+    def accumulators(self) -> int:
+        """Float32 accumulator registers of one consumer thread."""
+        m, n, _ = self.tile
+        return m // self.consumers // 64 * n // 2
+
+    @property
+    def a_tile(self) -> OperandTile:
+        """Layout of the A tile in shared memory."""
+        return operand_tile(self.tile[0], self.tile[2], self.dtype, self.a_major)
+
+    @property
+    def b_tile(self) -> OperandTile:
+        """Layout of the B tile in shared memory."""
+        return operand_tile(self.tile[1], self.tile[2], self.dtype, self.b_major)
+
+    @property
+    def store_columns(self) -> int:
+        """Columns of C in one piece: a 128-byte row, or 64 bytes where N leaves no more."""
+        wide = 128 // canonical(self.out_dtype).itemsize
+        return wide if self.tile[1] % wide == 0 else wide // 2
+
+    @property
+    def buffers(self) -> int:
+        """Buffers in use: ``store_buffers`` if the pieces of a tile fill them evenly, else 1."""
+        pieces = self.tile[0] // self.consumers // 64 * self.tile[1] // self.store_columns
+        return self.store_buffers if pieces % self.store_buffers == 0 else 1
+
+    @property
+    def store_swizzle(self) -> str:
+        """Swizzle of the pieces of C."""
+        return f"{self.store_columns * canonical(self.out_dtype).itemsize}B"
+
+    @property
+    def threads(self) -> int:
+        """Threads of a CTA: one producer warpgroup and the consumers."""
+        return 128 * (1 + self.consumers)
+
+    @property
+    def a_box(self) -> tuple[int, int]:
+        """TMA box of A in array order: each CTA of a cluster row loads its part."""
+        rows, inner = self.a_tile.box
+        return (rows // self.cluster[1], inner) if self.a_major == "K" else (rows, inner)
+
+    @property
+    def b_box(self) -> tuple[int, int]:
+        """TMA box of B in array order."""
+        rows, inner = self.b_tile.box
+        return (rows // self.cluster[0], inner) if self.b_major == "K" else (rows, inner)
+
+    @property
+    def c_box(self) -> tuple[int, int]:
+        """TMA box of C in array order."""
+        return 64, self.store_columns
+
+    def replace(self, **changes: Any) -> HopperConfig:
+        """Return a copy with other parameters, checked again."""
+        names = [f for f in self.__dataclass_fields__ if f != "layout"]
+        values = {n: getattr(self, n) for n in names}
+        if "consumers" in changes or "producer_registers" in changes:
+            values["consumer_registers"] = 0
+        return HopperConfig(**{**values, **changes})

@@ -1,0 +1,190 @@
+"""The Hopper GEMM kernel: persistent, warp-specialised, multi-stage, with cluster multicast.
+
+One producer warpgroup (a single thread of it) fills a ring of A and B tiles by TMA; one to three
+consumer warpgroups multiply them with wgmma and store C through shared memory by TMA, so that the
+store of one tile overlaps the main loop of the next. Everything is Numba Python.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from numba import cuda
+from numba.cuda.types import int32, uint16
+
+from nbtc.device import epilogue, math32, mma, pipeline, scheduler
+from nbtc.device import shared_numba as _shared_numba  # noqa: F401 - teaches Numba layouts
+from nbtc.gemm.config import HopperConfig
+from nbtc.intrinsics import cluster, fence, mbarrier, sync, tma, wgmma
+from nbtc.jit import Kernel, jit
+from nbtc.ptx import registers
+
+
+@functools.lru_cache(maxsize=256)
+def make_kernel(config: HopperConfig, function: Callable[..., Any] | None = None) -> Kernel:
+    """Return the kernel of one configuration.
+
+    Its arguments are ``(a_map, b_map, c_map, m, n, k, extra)``: tensor maps of A, B and C with the
+    boxes of the configuration, the sizes as int32, and a tuple of what the epilogue takes.
+
+    Args:
+        config: tile, stages, cluster and the rest.
+        function: epilogue, a device function of (value, row, column, *extra); None stores the
+            product itself.
+    """
+    # Compile-time constants of the kernel are bare names.
+    layout = config.layout
+    TILE_M, TILE_N, TILE_K = config.tile
+    STAGES, CONSUMERS, GROUP = config.stages, config.consumers, config.group
+    CLUSTER_M, CLUSTER_N = config.cluster
+    CTAS = CLUSTER_M * CLUSTER_N
+    DTYPE, OUT_DTYPE = config.dtype, config.out_dtype
+    A_MAJOR, B_MAJOR = config.a_major, config.b_major
+    CLUSTER_ROWS, CLUSTER_COLUMNS = CLUSTER_M * TILE_M, CLUSTER_N * TILE_N
+    WG_ROWS = TILE_M // CONSUMERS
+    ACCUMULATORS = config.accumulators
+    PRODUCER_REGISTERS = config.producer_registers
+    CONSUMER_REGISTERS = config.consumer_registers
+    COLUMNS, BUFFERS = config.store_columns, config.buffers
+    a_tile, b_tile = config.a_tile, config.b_tile
+    A_WG_BYTES = a_tile.mn_offset(WG_ROWS) if CONSUMERS > 1 else 0
+    STAGE_BYTES = a_tile.size_bytes + b_tile.size_bytes
+    EMPTY_ARRIVALS = CONSUMERS * CTAS
+    # A CTA of a cluster loads one of CLUSTER_N parts of A and one of CLUSTER_M parts of B.
+    A_PART, B_PART = TILE_M // CLUSTER_N, TILE_N // CLUSTER_M
+    A_K_MAJOR, B_K_MAJOR = A_MAJOR == "K", B_MAJOR == "K"
+    A_SPAN, B_SPAN = a_tile.box[1], b_tile.box[1]
+    A_COPIES = a_tile.copies if A_K_MAJOR else a_tile.copies // CLUSTER_N
+    B_COPIES = b_tile.copies if B_K_MAJOR else b_tile.copies // CLUSTER_M
+    A_BOX, B_BOX = a_tile.box_bytes, b_tile.box_bytes
+    A_PART_BYTES = a_tile.mn_offset(A_PART) if CLUSTER_N > 1 else 0
+    B_PART_BYTES = b_tile.mn_offset(B_PART) if CLUSTER_M > 1 else 0
+    SAME_ROW = (1 << CLUSTER_N) - 1
+    SAME_COLUMN = sum(1 << (i * CLUSTER_N) for i in range(CLUSTER_M))
+    GROUPED = config.schedule == "grouped"
+    FIRST_RELEASE = STAGES > 1
+    epilogue_function = function
+
+    @jit(shared=layout, launch_bounds=(config.threads, 1), cluster=(CTAS, 1, 1))
+    def gemm(a_map, b_map, c_map, m, n, k, extra):
+        thread = int32(cuda.threadIdx.x)
+        warpgroup = thread // 128
+        rank = cluster.cta_rank()
+        # The rank counts columns of the cluster first.
+        part_n = math32.mod(rank, CLUSTER_N)
+        part_m = math32.div(rank, CLUSTER_N)
+
+        if thread == 0:
+            for stage in range(STAGES):
+                mbarrier.init(layout.full[stage], 1)
+                mbarrier.init(layout.empty[stage], EMPTY_ARRIVALS)
+            fence.mbarrier_init()
+        if CTAS > 1:
+            cluster.arrive(sem="relaxed")
+            cluster.wait()
+        else:
+            cuda.syncthreads()
+
+        k_blocks = int32(math32.ceil_div(k, TILE_K))
+        rows = math32.ceil_div(m, CLUSTER_ROWS)
+        columns = math32.ceil_div(n, CLUSTER_COLUMNS)
+        tiles = math32.mul(rows, columns)
+        tile = cluster.cluster_id_x()
+        step = cluster.num_cluster_x()
+
+        if warpgroup == 0:
+            sync.setmaxnreg_dec(n=PRODUCER_REGISTERS)
+            if thread < 32 and sync.elect():
+                state = pipeline.producer_start()
+                while tile < tiles:
+                    if GROUPED:
+                        tile_m, tile_n = scheduler.grouped(tile, rows, columns, GROUP)
+                    else:
+                        tile_m, tile_n = scheduler.grouped(tile, rows, columns, 1)
+                    row = int32((tile_m * CLUSTER_M + part_m) * TILE_M + part_n * A_PART)
+                    column = int32((tile_n * CLUSTER_N + part_n) * TILE_N + part_m * B_PART)
+                    for k_block in range(k_blocks):
+                        depth = int32(k_block * TILE_K)
+                        stage = state.stage
+                        full = layout.full[stage]
+                        pipeline.wait(layout.empty[stage], state.parity)
+                        mbarrier.arrive_expect_tx(full, STAGE_BYTES)
+                        a = layout.a[stage] + part_n * A_PART_BYTES
+                        for copy in range(A_COPIES):
+                            if A_K_MAJOR:
+                                x, y = int32(depth + copy * A_SPAN), row
+                            else:
+                                x, y = int32(row + copy * A_SPAN), depth
+                            if CLUSTER_N > 1:
+                                mask = uint16(SAME_ROW << (part_m * CLUSTER_N))
+                                tma.load(a + copy * A_BOX, a_map, (x, y), full, mask)
+                            else:
+                                tma.load(a + copy * A_BOX, a_map, (x, y), full)
+                        b = layout.b[stage] + part_m * B_PART_BYTES
+                        for copy in range(B_COPIES):
+                            if B_K_MAJOR:
+                                x, y = int32(depth + copy * B_SPAN), column
+                            else:
+                                x, y = int32(column + copy * B_SPAN), depth
+                            if CLUSTER_M > 1:
+                                mask = uint16(SAME_COLUMN << part_n)
+                                tma.load(b + copy * B_BOX, b_map, (x, y), full, mask)
+                            else:
+                                tma.load(b + copy * B_BOX, b_map, (x, y), full)
+                        state = pipeline.advance(state, STAGES)
+                    tile = math32.add(tile, step)
+        else:
+            sync.setmaxnreg_inc(n=CONSUMER_REGISTERS)
+            consumer = int32(warpgroup - 1)
+            signals = thread % 128 < CTAS
+            target = math32.mod(thread, 128)
+            c = layout.c[consumer]
+            state = pipeline.consumer_start()
+            while tile < tiles:
+                if GROUPED:
+                    tile_m, tile_n = scheduler.grouped(tile, rows, columns, GROUP)
+                else:
+                    tile_m, tile_n = scheduler.grouped(tile, rows, columns, 1)
+                row = int32((tile_m * CLUSTER_M + part_m) * TILE_M + consumer * WG_ROWS)
+                column = int32((tile_n * CLUSTER_N + part_n) * TILE_N)
+
+                d = registers.zeros(ACCUMULATORS)
+                previous = state.stage
+                for k_block in range(k_blocks):
+                    stage = state.stage
+                    pipeline.wait(layout.full[stage], state.parity)
+                    a = layout.a[stage] + consumer * A_WG_BYTES
+                    d = wgmma.fence(d)
+                    d = mma.block(d, a, layout.b[stage], k_block == 0, DTYPE, WG_ROWS, TILE_N,
+                                  TILE_K, TILE_M, A_MAJOR, B_MAJOR)  # fmt: skip
+                    wgmma.commit_group()
+                    if FIRST_RELEASE:
+                        # The wgmma of the k-block before are done: its stage is free.
+                        d = wgmma.wait_group(d, n=1)
+                        if k_block > 0 and signals:
+                            mbarrier.arrive_remote(cluster.mapa(layout.empty[previous], target))
+                        previous = stage
+                    else:
+                        d = wgmma.wait_group(d, n=0)
+                        if signals:
+                            mbarrier.arrive_remote(cluster.mapa(layout.empty[stage], target))
+                    state = pipeline.advance(state, STAGES)
+                d = wgmma.wait_group(d, n=0)
+                if FIRST_RELEASE and k_blocks > 0 and signals:
+                    mbarrier.arrive_remote(cluster.mapa(layout.empty[previous], target))
+
+                barrier = consumer + 1
+                epilogue.store(d, c_map, c, row, column, int32(barrier), OUT_DTYPE, TILE_N,
+                               COLUMNS, BUFFERS, epilogue_function, extra)  # fmt: skip
+                tile = math32.add(tile, step)
+            if target == 0:
+                tma.wait_group_read(n=0)
+
+        if CTAS > 1:
+            # A CTA stays until its peers' copies and arrivals into its memory are over.
+            cluster.arrive(sem="relaxed")
+            cluster.wait()
+
+    return gemm
