@@ -65,6 +65,11 @@ def combine(old: np.ndarray, new: np.ndarray, op: str, *, flush: bool = True) ->
     raise UnitFault("unmodelled", f"reduction {op!r}")
 
 
+def dtype_of(kind: str) -> np.dtype:
+    """Return the NumPy dtype of a PTX element type."""
+    return np.dtype(_DTYPES[kind])
+
+
 def reduce_bytes(old: np.ndarray, new: np.ndarray, op: str, kind: str) -> np.ndarray:
     """Return ``old op new`` on uint8 arrays whose last axis holds whole elements.
 
@@ -74,7 +79,7 @@ def reduce_bytes(old: np.ndarray, new: np.ndarray, op: str, kind: str) -> np.nda
         op: operation, see `combine`.
         kind: PTX type of the elements ("f16", "u32", ...).
     """
-    dtype = np.dtype(_DTYPES[kind])
+    dtype = dtype_of(kind)
     if op in ("and", "or", "xor"):
         dtype = np.dtype(f"u{dtype.itemsize}")
     result = combine(old.view(dtype), new.view(dtype), op)
