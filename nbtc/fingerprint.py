@@ -57,7 +57,7 @@ class Hasher:
                 continue
         parts = [
             "function",
-            function.__module__,
+            str(function.__module__),
             function.__qualname__,
             self._code(code),
             self.value(function.__defaults__),

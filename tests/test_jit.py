@@ -1,0 +1,210 @@
+"""Kernel objects and device functions."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from numba import cuda
+
+import nbtc
+from nbtc import device, jit
+from nbtc.errors import CompileError, InstructionError, LaunchError
+from nbtc.intrinsics import mbarrier
+from nbtc.jit import emulating, flat_arguments
+from nbtc.layout import matrix_descriptor
+from nbtc.ptx.addresses import shared
+
+
+@pytest.fixture(autouse=True)
+def _no_disk_cache(monkeypatch):
+    monkeypatch.setenv("NBTC_CACHE_DIR", "")
+
+
+def test_the_names_are_decorators_and_packages():
+    import nbtc.device as package
+
+    assert isinstance(nbtc.device(lambda x: x), nbtc.jit.__globals__["DeviceFunction"])
+    assert package(lambda x: x)(3) == 3
+    assert isinstance(nbtc.jit(lambda x: None), nbtc.jit.__globals__["Kernel"])
+
+
+@device
+def scaled(x, factor, *, offset=0, mode="plain"):
+    if mode == "plain":
+        return x * factor + offset
+    if mode == "negative":
+        return -(x * factor) - offset
+    return x
+
+
+def test_device_functions_run_as_python():
+    assert scaled(3, 4, offset=5) == 17
+    assert scaled(3, 4, mode="negative") == -12
+
+
+@pytest.mark.parametrize("arch", ["sm_90a", "sm_100a"])
+def test_helpers_are_inlined_with_lines_of_their_own(arch):
+    @jit
+    def kernel(out):
+        out[0] = scaled(out[1], out[2], offset=7, mode="negative")
+
+    ptx = kernel.compile("int32[::1]", arch=arch).ptx
+    assert not re.search(r"^\s*call", ptx, re.MULTILINE)
+    assert ".func" not in ptx
+    call = kernel.py_func.__code__.co_firstlineno + 2
+    body = scaled.py_func.__code__.co_firstlineno + 5
+    assert re.search(rf"\.loc\s+1 {body} \d+, function_name [^,]+, inlined_at 1 {call} ", ptx)
+
+
+def test_helpers_of_plain_numba_kernels():
+    def kernel(out):
+        out[0] = scaled(out[1], 3, mode="negative")
+
+    from numba.cuda import types
+
+    ptx, _ = cuda.compile_ptx(kernel, (types.int32[::1],), cc=(9, 0, "a"))
+    assert "call" not in ptx.partition("{")[2]
+
+
+def test_a_compile_time_branch_leaves_no_trace():
+    @jit
+    def kernel(out):
+        out[0] = scaled(out[1], out[2], mode="other")
+
+    body = kernel.compile("int32[::1]").ptx.partition("{")[2]
+    assert "mul" not in body
+
+
+@device
+def init(bar, count):
+    mbarrier.init(bar, count)
+
+
+def test_literals_pass_through_helpers():
+    zero = 0
+
+    @jit
+    def kernel(n):
+        init(shared(0), zero)
+
+    with pytest.raises(InstructionError) as caught:
+        kernel.compile("int32")
+    text = str(caught.value)
+    line = kernel.py_func.__code__.co_firstlineno + 2
+    helper = init.py_func.__code__.co_firstlineno + 2
+    assert text.startswith(f"{__file__}:{line} -> {__file__}:{helper}: mbarrier.init")
+    assert "0" in text
+    assert "1048575" in text
+
+
+def test_the_users_line_comes_first_and_only_once():
+    @jit
+    def kernel(n):
+        mbarrier.init(shared(0), 0)
+
+    line = kernel.py_func.__code__.co_firstlineno + 2
+    for _ in range(2):
+        with pytest.raises(InstructionError) as caught:
+            kernel.compile("int32")
+        assert str(caught.value).count(f"{__file__}:{line}: ") == 1
+
+
+def test_recursion_is_refused():
+    @device
+    def forever(x):
+        return forever(x - 1)
+
+    @jit
+    def kernel(out):
+        out[0] = forever(out[0])
+
+    with pytest.raises(CompileError, match="cannot recurse"):
+        kernel.compile("int64[:]")
+
+
+def test_wrong_call_of_a_helper():
+    @jit
+    def kernel(out):
+        out[0] = scaled(out[0])
+
+    with pytest.raises(CompileError, match=r"scaled\(x, factor, .*missing.*'factor'"):
+        kernel.compile("int64[:]")
+
+
+def test_functions_as_arguments():
+    @device
+    def apply(function, x):
+        return function(x, 3)
+
+    @jit
+    def kernel(out):
+        out[0] = apply(scaled, out[1])
+
+    ptx = kernel.compile("int32[::1]").ptx
+    assert not re.search(r"^\s*call", ptx, re.MULTILINE)
+    assert re.search(r"mul\.\w+\.?\w*\s+%\w+, %\w+, 3;|mad\.", ptx)
+
+
+def test_layout_functions_serve_kernels_as_they_are():
+    @jit
+    def kernel(out, address):
+        out[0] = matrix_descriptor.encode_sm90(address, 16, 1024, 1)
+
+    body = kernel.compile("uint64[::1]", "int64").ptx.partition("{")[2]
+    constant = matrix_descriptor.encode_sm90(0, 16, 1024, 1)
+    assert str(constant) in body
+
+
+def test_a_kernel_called_without_grid():
+    @jit
+    def kernel(out):
+        out[0] = 1
+
+    with pytest.raises(LaunchError, match=r"kernel\[grid, block\]"):
+        kernel(np.zeros(1))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"launch_bounds": 2048}, "at most 1024"),
+        ({"launch_bounds": (128, 0)}, "launch_bounds"),
+        ({"max_registers": 300}, "16..255"),
+        ({"notes": "maybe"}, '"error", "warn" or "ignore"'),
+    ],
+)
+def test_bad_options(options, message):
+    with pytest.raises(CompileError, match=message):
+        jit(**options)(lambda x: None)
+
+
+def test_bad_cluster():
+    with pytest.raises(LaunchError, match="non_portable"):
+        jit(cluster=16)(lambda x: None)
+
+
+def test_emulation_is_chosen_by_the_environment(monkeypatch):
+    monkeypatch.setenv("NBTC_EMULATE", "1")
+    assert emulating()
+    monkeypatch.setenv("NBTC_EMULATE", "0")
+    assert not emulating()
+
+
+def test_flat_arguments_follow_numbas_order():
+    array = np.zeros((3, 4), np.float32)[:, ::2]
+    flat = flat_arguments([array, 5, (1.5, None), np.int16(3), 2 + 3j])
+    assert flat[:4] == [0, 0, 6, 4]
+    assert flat[4] is array
+    assert flat[5:] == [3, 2, 16, 8, 5, 1.5, 0, np.int16(3), 2.0, 3.0]
+
+
+def test_flat_arguments_match_the_parameters_of_the_ptx():
+    @jit
+    def kernel(a, b, c):
+        a[0, 0] = b + c[0]
+
+    args = (np.zeros((3, 4), np.float32), 5, (1.5, 2))
+    ptx = kernel.compile(*args).ptx
+    assert len(re.findall(r"\.param ", ptx.partition(")")[0])) == len(flat_arguments(args))
