@@ -59,7 +59,7 @@ from nbtc.ptx.kinds import (
     U64,
     U64_KIND,
     Kind,
-    Regs,
+    chosen,
 )
 from nbtc.ptx.spec import Variant, ptx
 
@@ -270,11 +270,7 @@ def _integer_kind(v: Variant) -> Kind:
     )
 
 
-def _scalar(v: Variant) -> None:
-    return None
-
-
-Integer = Annotated[int, Regs(_integer_kind, _scalar)]
+Integer = Annotated[int, chosen(_integer_kind)]
 IntegerRounding = Literal["rni", "rzi", "rmi", "rpi"]
 
 

@@ -56,7 +56,9 @@ class Imm:
     @property
     def words(self) -> str:
         """The legal values in words."""
-        if self.step == 1:
+        if self.low == self.high:
+            text = f"{self.low}"
+        elif self.step == 1:
             text = f"{self.low}..{self.high}"
         else:
             text = f"{self.low}..{self.high} in steps of {self.step}"
@@ -70,6 +72,26 @@ class Imm:
     def all(self) -> tuple[int, ...]:
         """Every legal value."""
         return (*range(self.low, self.high + 1, self.step), *self.extra)
+
+
+@dataclass(frozen=True, slots=True)
+class ZeroBits:
+    """What a literal operand must satisfy: some of its bits are 0.
+
+    Attributes:
+        mask: the bits.
+        words: the rule in words.
+    """
+
+    mask: int
+    words: str
+
+    def __contains__(self, value: int) -> bool:
+        return value & self.mask == 0
+
+    def samples(self) -> tuple[int, ...]:
+        """Values to test."""
+        return (0,)
 
 
 @dataclass(frozen=True, slots=True)

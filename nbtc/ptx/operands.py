@@ -116,6 +116,11 @@ def _address_problem(kind: Kind, base: Any) -> str | None:
         if {space, base.space} == {"descriptor_sm90", "descriptor_sm100"}:
             target = "sm_90" if space.endswith("90") else "sm_100"
             return f"is {base.words}, needs {kind.words}: build it for {target}"
+        if space == "descriptor_sm100" and base.space == "tmem":
+            return (
+                f"is {base.words}, needs {kind.words}: B must be in shared memory; A may come from "
+                "tensor memory with the form named ..._ts"
+            )
         return f"is {base.words}, needs {kind.words}"
     if space in ("shared", "cluster", "global", "generic") and isinstance(base, types.Array):
         return None

@@ -10,8 +10,9 @@ Template syntax (PTX text of one instruction):
 ``{name}``             operand registers, or a modifier's value
 ``{.name}``            the modifier with its dot; nothing when its value is ``""`` or False. True
                        stands for the modifier's own name
-``{, name}``           the operand after a comma; nothing when an optional operand is not given
-``{?name:text}``       ``text`` when optional operand ``name`` is given
+``{, name}``           the operand or modifier after a comma; nothing when an optional operand is
+                       not given or the modifier is ``""``, 0 or False
+``{?name:text}``       ``text`` when optional operand ``name`` is given or modifier ``name`` is on
 ``{#name}``            number of registers in the tuple operand ``name``
 ``{ret}`` ``{ret0}``   the result, or result number 0 when there are several
 ``{{`` ``}}``          braces of PTX
@@ -32,7 +33,7 @@ from typing import Any, Literal, ParamSpec, TypeVar, get_args, get_origin
 
 from nbtc.arch import Requirement
 from nbtc.errors import InstructionError
-from nbtc.ptx.kinds import Imm, Kind, Regs
+from nbtc.ptx.kinds import Imm, Kind, Regs, ZeroBits
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -108,7 +109,7 @@ class Operand:
     name: str
     kind: Kind | Regs
     optional: bool = False
-    literal: Imm | None = None
+    literal: Imm | ZeroBits | None = None
 
 
 @dataclass(frozen=True)
@@ -312,7 +313,7 @@ class Instruction:
             body = token[1:-1]
             if body[0] == "?":
                 name, text = body[1:].split(":", 1)
-                return text if name in registers else ""
+                return text if name in registers or variant.get(name) else ""
             if body[0] == "#":
                 return str(len(registers[body[1:]]))
             if body[0] == ".":
@@ -322,7 +323,8 @@ class Instruction:
                 return f".{body[1:]}" if got is True else f".{got}"
             if body[0] == ",":
                 name = body[1:].strip()
-                return f", {value(name)}" if name in registers else ""
+                given = name in registers or variant.get(name)
+                return f", {value(name)}" if given else ""
             return value(body)
 
         return re.sub(r"\{\{|\}\}|\{[^{}]*\}", substitute, template)
@@ -392,9 +394,9 @@ def _metadata(hint: Any) -> Any:
     return None
 
 
-def _literal_range(hint: Any) -> Imm | None:
+def _literal_range(hint: Any) -> Imm | ZeroBits | None:
     extras = getattr(hint, "__metadata__", ())
-    return next((extra for extra in extras if isinstance(extra, Imm)), None)
+    return next((extra for extra in extras if isinstance(extra, Imm | ZeroBits)), None)
 
 
 REGISTRY: dict[str, Instruction] = {}
