@@ -41,7 +41,7 @@ def compile_ptx(signature, target: str) -> str:
     options = numba_compat.CodeOptions.for_arch(found, lineinfo=False, fastmath=False)
     bounds = numba_compat.KernelBounds()
     return numba_compat.kernel_to_ptx(
-        scope["kernel"], signature, found, options, bounds, "kernel"
+        scope["kernel"], signature, found, options, bounds=bounds, entry="kernel"
     )
 
 
