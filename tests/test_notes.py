@@ -128,7 +128,7 @@ def test_fences_that_ptxas_repeats_are_no_fault():
     ptx = '.file 1 "k.py"\n.loc 1 7 0\nwgmma.fence.sync.aligned;\n.loc 1 8 0\nwgmma.mma_async x;\n'
     listing = (
         '\t//## File "k.py", line 7\n        /*0000*/  WARPGROUP.ARRIVE ;\n'
-        '        /*0010*/  WARPGROUP.ARRIVE ;\n'
+        "        /*0010*/  WARPGROUP.ARRIVE ;\n"
     )
     assert notes.count_against_sass(ptx, listing, []) == []
     added = listing + '\t//## File "k.py", line 8\n        /*0020*/  WARPGROUP.ARRIVE ;\n'

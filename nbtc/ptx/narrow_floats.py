@@ -7,8 +7,9 @@ instructions or integer shifts in the kernel itself: numba-cuda's own 16-bit and
 external functions instead, and one such call makes ptxas serialise every wgmma of a kernel (note
 C7509).
 
-The same rule holds for arrays in global and in shared memory, for plain loads and stores only.
-Tensor cores, TMA and ``ldmatrix`` see the bytes.
+The same rule holds for arrays in global, shared and local memory, however their dtype is written
+(``cuda.shared.array(n, np.float16)``, ``"bfloat16"``, ``ml_dtypes.float8_e5m2``), for plain loads
+and stores only. Tensor cores, TMA and ``ldmatrix`` see the bytes.
 """
 
 from __future__ import annotations
@@ -17,16 +18,18 @@ import operator
 from typing import Any
 
 from llvmlite import ir
-from numba.cuda import types
-from numba.cuda.cudadecl import registry as typing_registry
+from numba.cuda import cudadecl, cudaimpl, types
 from numba.cuda.cudaimpl import registry as lowering_registry
 from numba.cuda.datamodel.models import PrimitiveModel
+from numba.cuda.descriptor import cuda_target
 from numba.cuda.models import register_model
+from numba.cuda.np import numpy_support
 from numba.cuda.typeconv import Conversion
 from numba.cuda.typing.arraydecl import get_array_index_type
 from numba.cuda.typing.templates import AbstractTemplate, signature
 
 from nbtc import dtypes
+from nbtc.ptx import target
 
 _I8, _I16, _I32 = ir.IntType(8), ir.IntType(16), ir.IntType(32)
 _F32 = ir.FloatType()
@@ -183,21 +186,36 @@ def _cast_from_narrow(context: Any, builder: Any, fromty: Any, toty: Any, value:
     return context.cast(builder, value, types.float32, toty)
 
 
+def _own_element(parse: Any) -> Any:
+    """Wrap numba-cuda's reading of an array's dtype, for kernels that nbtc compiles."""
+
+    def parse_dtype(dtype: Any) -> Any:
+        if target.current() is not None and isinstance(dtype, types.StringLiteral):
+            return element_type(dtype.literal_value)
+        found = parse(dtype)
+        if target.current() is None:
+            return found
+        return {types.float16: float16, types.bfloat16: bfloat16}.get(found, found)
+
+    return parse_dtype
+
+
 def _register() -> None:
     for kind in (types.Integer, types.Float, types.Boolean, NarrowFloat):
         lowering_registry.lower_cast(kind, NarrowFloat)(_cast_to_narrow)
     lowering_registry.lower_cast(NarrowFloat, types.Float)(_cast_from_narrow)
-    # Literals have a cast of their own, to their plain type, which comes back here.
-    # Numba asks templates in the order of registration and its own answers for every array.
-    from numba.cuda.descriptor import cuda_target
-
-    typing_registry.register(NarrowGetItem)
+    # Numba asks the templates of a function in order, and its own answers for every array.
     context = cuda_target.typing_context
     context.refresh()
-    templates = context._functions[operator.getitem]
-    templates.sort(key=lambda template: not isinstance(template, NarrowGetItem))
+    known = context._lookup_global(operator.getitem)
+    context._remove_global(operator.getitem)
+    context._insert_global(operator.getitem, types.Function(NarrowGetItem).augment(known))
     # cuda.shared.array and cuda.local.array ask this set which element types may be allocated.
     types.number_domain = types.number_domain | frozenset(NARROW.values())
+    for module in (cudadecl, cudaimpl):
+        module.parse_dtype = _own_element(module.parse_dtype)
+    for kind in (float8_e4m3fn, float8_e5m2):
+        numpy_support.FROM_DTYPE.setdefault(dtypes.canonical(kind.dtype_name).numpy, kind)
 
 
 _register()
