@@ -268,6 +268,7 @@ class Report:
             barrier: State of the barrier concerned.
             ptx_line: Line in the PTX text.
         """
+        kind = kind.replace("-", "_")
         if kind not in KINDS:
             raise KeyError(f"unknown kind of finding {kind!r}: add it to KINDS")
         frames = user_first(chain)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AT_CLUSTER_START",
     "AT_CTA_EXIT",
+    "AT_LANES_EXIT",
     "AT_TOUCH",
     "CHECKS",
     "Checks",
@@ -49,6 +50,7 @@ CHECKS = frozenset({"race", "proxy", "poison", "mbarrier", "barrier", "wgmma", "
 
 AT_CLUSTER_START: list[Callable[[Any], None]] = []
 AT_CTA_EXIT: list[Callable[[Any], None]] = []
+AT_LANES_EXIT: list[Callable[[Any], None]] = []
 AT_TOUCH: list[Callable[[Any, Any, int, int], None]] = []
 """Functions of the ``sync_*`` modules, called by the hooks of the same name."""
 
@@ -237,6 +239,8 @@ class Checks(Hooks):
 
     def exit_lanes(self, warp: Warp, lanes: np.ndarray) -> None:
         """Lanes that ended may complete barriers that waited for them."""
+        for function in AT_LANES_EXIT:
+            function(warp)
         self.machine.touch_event()
 
     def exit_cta(self, cta: Cta) -> None:
@@ -441,7 +445,7 @@ class Checks(Hooks):
         )
         self.machine.finding(
             "missing_proxy_fence", message, ins=ins, warp=warp,
-            severity="warning" if access.write else "finding",
+            severity="warning" if access.write or old.what == "cp.async" else "finding",
             related=related(f"written by thread {thread}", old.place), lanes=access.lanes,
         )  # fmt: skip
 

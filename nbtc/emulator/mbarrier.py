@@ -1,0 +1,399 @@
+"""The mbarrier object: pending arrivals, signed transaction count, phase, and its history.
+
+The model is that of the PTX ISA (9.7.13.15): ``init`` sets phase 0; ``expect_tx`` adds bytes;
+``complete_tx`` takes bytes off and checks; ``arrive`` takes arrivals off and checks; the check
+completes the phase when neither arrivals nor bytes are outstanding. On top of it every phase keeps
+the clock that its arrivals and copies publish, and who did what, for the messages.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from .clocks import Access, Clock, happened, join
+from .findings import BarrierInfo, Related
+from .race import place, related, where
+
+if TYPE_CHECKING:
+    from .machine import Cta, Instruction, Warp
+
+__all__ = ["MAX_COUNT", "CopyRecord", "MBarrier", "WaitRecord"]
+
+MAX_COUNT = (1 << 20) - 1
+
+
+@dataclass(eq=False, slots=True)
+class CopyRecord:
+    """One asynchronous operation that signals bytes on a barrier."""
+
+    ins: Instruction | None
+    warp: Any
+    bytes: int
+    issued_phase: int
+    landed_phase: int | None = None
+
+
+@dataclass(slots=True)
+class WaitRecord:
+    """Last successful wait of a warp on a barrier: the phase it proved complete, -1 for none."""
+
+    phase: int
+    parity: int | None
+    now: int
+    ins: Instruction | None
+
+
+@dataclass(eq=False, slots=True)
+class _Phase:
+    arrivals: int = 0
+    expects: list[tuple[Any, Any, int, int, int]] = field(default_factory=list)
+    expected: int = 0
+    delivered: int = 0
+    last_arrive: Any = None
+    arrive_clocks: list[Clock] = field(default_factory=list)
+
+
+class MBarrier:
+    """One mbarrier in shared memory.
+
+    Attributes:
+        cta, offset: Where it lives.
+        expected, pending, tx, phase: The state of the PTX model.
+        live: False after ``inval``.
+        clock: Published by arrivals and copies so far.
+        done: Clock of the last completed phase.
+        agent: Agent whose time ``p + 1`` means that phase ``p`` is known complete.
+    """
+
+    def __init__(self, cta: Cta, offset: int) -> None:
+        """Make an object that is not initialised."""
+        self.cta, self.offset = cta, offset
+        self.machine = cta.machine
+        launch = cta.machine.sync
+        self.name = self._name()
+        self.agent = launch.agents.new(self.name)
+        self.live = False
+        self.expected = self.pending = self.tx = self.phase = 0
+        self.base_phase = 0
+        self.clock: Clock = {}
+        self.done: Clock = {}
+        self.init_ins: Instruction | None = None
+        self.init_event = (0, 0)
+        self.init_fenced = False
+        self.init_warp: Any = None
+        self.current = _Phase()
+        self.history: dict[int, _Phase] = {}
+        self.copies: list[CopyRecord] = []
+        self.observed = -1
+        self.waited = False
+        self.waiters: list[Any] = []
+        self.overrun: tuple[Any, Any] | None = None
+        self.arrivers: dict[tuple[int, int], Any] = {}
+        self.commits = 0
+        self.reported: set[str] = set()
+
+    # -- names --------------------------------------------------------------------------------
+
+    def _name(self) -> str:
+        names = self.machine.sync.names
+        cta = self.cta
+        suffix = f" of CTA rank {cta.rank}" if len(cta.cluster.ctas) > 1 else ""
+        known = names.get(self.offset)
+        if known is None:
+            for variable in getattr(self.machine.module, "variables", {}).values():
+                start = variable.offset
+                if (variable.space == "shared" and start >= 0 and variable.size
+                        and start <= self.offset < start + variable.size
+                        and variable.size <= 1024):  # fmt: skip
+                    known = variable.name
+                    if variable.size > 8:
+                        known += f"[{(self.offset - start) // 8}]"
+        return (known or f"smem+{self.offset:#x}") + suffix
+
+    @property
+    def place_text(self) -> str:
+        """Words for its address."""
+        plain = f"smem+{self.offset:#x}"
+        return plain if plain in self.name else f"{self.name} ({plain})"
+
+    @property
+    def local_phase(self) -> int:
+        """Phases completed since the last init."""
+        return self.phase - self.base_phase
+
+    def info(self, awaited: int | None = None) -> BarrierInfo:
+        """Give the state for a finding; phases are counted since the last init."""
+        now = self.current
+        return BarrierInfo(
+            self.name,
+            self.cta.shared_address(self.offset),
+            awaited,
+            self.local_phase,
+            self.expected - self.pending,
+            self.expected,
+            now.delivered,
+            now.expected,
+        )
+
+    # -- the model ----------------------------------------------------------------------------
+
+    def init(self, count: int, warp: Warp, ins: Instruction) -> None:
+        """``mbarrier.init``; phases go on counting so that old clocks stay old."""
+        self.live = True
+        self.expected = self.pending = count
+        self.tx = 0
+        if self.init_ins is not None:
+            self.phase += 2
+        self.base_phase = self.phase
+        self.observed = self.phase - 1
+        self.waited = False
+        self.overrun = None
+        self.clock = {}
+        self.done = {}
+        self.current = _Phase()
+        self.history = {}
+        self.copies = []
+        self.init_ins, self.init_warp = ins, warp
+        sync = warp.sync
+        clock = sync.clock
+        clock[sync.init_agent] = clock.get(sync.init_agent, 0) + 1
+        self.init_event = (sync.init_agent, clock[sync.init_agent])
+        self.init_fenced = False
+        self.machine.touch_event()
+
+    def expect_tx(self, count: int, warp: Warp, ins: Instruction) -> None:
+        """Add bytes to the current phase; no completion check."""
+        self.tx += count
+        self.current.expected += count
+        sync = warp.sync
+        self.current.expects.append((ins, warp, count, sync.agent, sync.time))
+
+    def complete_tx(self, count: int, clock: Clock, copy: CopyRecord | None = None) -> None:
+        """Take bytes off; ``clock`` is what the copy's completion publishes."""
+        self.tx -= count
+        self.current.delivered += count
+        join(self.clock, clock)
+        if copy is not None:
+            copy.landed_phase = self.phase
+            if copy.issued_phase != self.phase:
+                self._late(copy)
+        self._check(None, None)
+
+    def arrive(
+        self, count: int, clock: Clock, warp: Any, ins: Any, lanes: int = 1, *, drop: bool = False
+    ) -> None:
+        """Take arrivals off the current phase and publish ``clock``."""
+        if drop:
+            self.expected -= count
+        if count > self.pending:
+            self._too_many(count, warp, ins, lanes)
+            count = min(count, max(self.pending, 0))
+        self.pending -= count
+        self.current.arrivals += count
+        self.current.last_arrive = (warp, ins, lanes)
+        if clock:
+            join(self.clock, clock)
+            if len(self.current.arrive_clocks) < 64:
+                self.current.arrive_clocks.append(clock)
+        if warp is not None and ins is not None:
+            self.arrivers[warp.id, id(ins)] = (warp, ins)
+        self._check(warp, ins)
+
+    def _check(self, warp: Any, ins: Any) -> None:
+        if self.pending != 0 or self.tx != 0:
+            if self.tx > MAX_COUNT or self.tx < -MAX_COUNT:
+                self._range(warp, ins)
+            return
+        finished = self.current
+        number = self.phase
+        self._check_expects(finished)
+        if self.observed < number - 1 and self.overrun is None:
+            self.overrun = (finished.last_arrive, number - self.base_phase)
+        self.history[number] = finished
+        self.history.pop(number - 4, None)
+        self.phase = number + 1
+        self.pending = self.expected
+        self.commits += 1
+        self.current = _Phase()
+        self.copies = [c for c in self.copies if c.landed_phase is None]
+        self.done = dict(self.clock)
+        self.done[self.agent] = self.phase
+        self.machine.touch_event()
+        if self.overrun is not None and (self.waited or self.waiters):
+            self.report_overrun(None)
+
+    # -- waits --------------------------------------------------------------------------------
+
+    def parity_done(self, parity: int) -> bool:
+        """``test_wait.parity``: is the phase of that parity complete?"""
+        return (self.local_phase & 1) != parity
+
+    def observe(self, warp: Warp, parity: int | None, ins: Instruction, phase: int) -> None:
+        """Note a successful wait that proved ``phase`` (absolute) complete."""
+        self.observed = max(self.observed, phase)
+        self.waited = True
+        warp.sync.waits[self] = WaitRecord(
+            phase - self.base_phase, parity, self.local_phase, ins
+        )
+        if self.overrun is not None:
+            self.report_overrun((warp, ins))
+
+    # -- findings -----------------------------------------------------------------------------
+
+    def _finding(self, key: str, kind: str, message: str, **more: Any) -> None:
+        if key in self.reported or "mbarrier" not in self.machine.sync.checks:
+            return
+        self.reported.add(key)
+        more.setdefault("barrier", self.info())
+        self.machine.finding(kind, message, **more)
+
+    def report_overrun(self, waiter: tuple[Any, Any] | None) -> None:
+        """Report that two phases completed with no wait between them."""
+        last, phase = self.overrun
+        self.overrun = None
+        arriver, ins, lanes = last or (None, None, 1)
+        if waiter is None and self.waiters:
+            waiter = (self.waiters[0].warp, self.waiters[0].ins)
+        who = "the last arrival"
+        if arriver is not None:
+            who = f"arrival by thread {arriver.index * 32 + (lanes & -lanes).bit_length() - 1}"
+        until = f"thread {waiter[0].index * 32}" if waiter else "any thread"
+        self._finding(
+            f"overrun{id(ins)}",
+            "mbarrier_overrun",
+            f"{who} at {where(ins)} completed phase {phase} of {self.name} (init count "
+            f"{self.expected}): phase advanced twice before {until} waited on it",
+            ins=ins, warp=arriver, lanes=lanes,
+            related=related("init", self.init_ins)
+            + (related("waiter", waiter[1]) if waiter else ()),
+        )  # fmt: skip
+
+    def _too_many(self, count: int, warp: Any, ins: Any, lanes: int) -> None:
+        thread = ""
+        if warp is not None:
+            thread = f" by thread {warp.index * 32 + (lanes & -lanes).bit_length() - 1}"
+        self._finding(
+            f"arrivals{id(ins)}",
+            "mbarrier_arrivals",
+            f"arrival {self.current.arrivals + count} of {self.expected} in phase "
+            f"{self.local_phase} of {self.name}{thread}: more arrivals than the init count allows",
+            ins=ins, warp=warp, lanes=lanes, related=related("init", self.init_ins),
+        )  # fmt: skip
+
+    def _range(self, warp: Any, ins: Any) -> None:
+        self._finding(
+            "tx", "mbarrier_tx_range",
+            f"transaction count {self.tx} of {self.name} leaves -{MAX_COUNT}..{MAX_COUNT}",
+            ins=ins or self.init_ins, warp=warp,
+        )  # fmt: skip
+
+    def _late(self, copy: CopyRecord) -> None:
+        phase = copy.issued_phase
+        record = self.history.get(phase)
+        if record is None:
+            return
+        total = record.delivered + copy.bytes
+        expects = record.expects
+        self._finding(
+            f"late{id(copy.ins)}",
+            "mbarrier_tx_mismatch",
+            f"barrier {self.name} completed phase {phase - self.base_phase} with "
+            f"{record.delivered} of {total} bytes: the copy at {where(copy.ins)} was still in "
+            f"flight; expect {total} bytes instead of {record.expected}",
+            ins=expects[0][0] if expects else copy.ins,
+            warp=expects[0][1] if expects else copy.warp,
+            related=related("copy", copy.ins),
+        )  # fmt: skip
+
+    def _check_expects(self, finished: _Phase) -> None:
+        """Every expect_tx must be ordered before some arrival of its phase."""
+        for ins, warp, _, agent, time in finished.expects:
+            if "arrive" in ins.op or "arrive_drop" in ins.op:
+                continue
+            if any(clock.get(agent, 0) >= time for clock in finished.arrive_clocks):
+                continue
+            last = finished.last_arrive
+            at = where(last[1]) if last else "the last arrival"
+            self._finding(
+                f"expect{id(ins)}",
+                "mbarrier_expect_order",
+                f"phase {self.local_phase} of {self.name} can complete at {at} before expect_tx "
+                f"at {where(ins)}: nothing keeps the phase open until the bytes are announced",
+                ins=ins, warp=warp, related=related("arrive", last[1]) if last else (),
+            )  # fmt: skip
+
+    def explain(self, old: Access, warp: Warp) -> str:
+        """Say why a warp does not know that a copy on this barrier is complete."""
+        wait = warp.sync.waits.get(self)
+        if wait is None:
+            return f"it never waited on {self.name}, on which the copy completes"
+        if wait.phase < 0:
+            return (
+                f"wait({self.name}, parity {wait.parity}) at {where(wait.ins)} returned without a "
+                "completed phase since init; the reader is not ordered after the copy"
+            )
+        copy = next((c for c in self.copies if c.ins is old.place), None)
+        record = self.history.get(wait.phase + self.base_phase)
+        missing = [c for c in self.copies if c.landed_phase is None]
+        if record is not None and missing and missing[-1].issued_phase == (
+                wait.phase + self.base_phase):  # fmt: skip
+            total = record.delivered + sum(
+                c.bytes for c in missing if c.issued_phase == wait.phase + self.base_phase
+            )
+            return (
+                f"barrier {self.name} completed phase {wait.phase} with {record.delivered} of "
+                f"{total} bytes"
+            )
+        now = self.local_phase
+        text = f"the last wait on {self.name} at {where(wait.ins)} proved phase {wait.phase} only"
+        if wait.parity is not None:
+            text += (
+                f" (parity {wait.parity} given, barrier is in phase {now}; carry the stage/phase "
+                "state across tiles)"
+            )
+        if copy is None and old.time is not None and not happened(old, warp.sync.clock):
+            text += f"; the copy completes in phase {old.time - 1 - self.base_phase}"
+        return text
+
+    def ledger(self) -> str:
+        """Commits and waits so far, for deadlock reports."""
+        return f"{self.commits} phases completed, last observed {self.observed - self.base_phase}"
+
+    def deadlock_text(self, parity: int | None) -> tuple[str, tuple[Related, ...]]:
+        """Words for a deadlock: counts, what is missing, and the lines that belong to it."""
+        now = self.current
+        arrived = self.expected - self.pending
+        phase = self.local_phase
+        text = f"barrier {self.name} phase {phase}: arrivals {arrived}/{self.expected}"
+        lines: list[Related] = list(related("init", self.init_ins))
+        expects = [e[0] for e in now.expects]
+        copies = [c for c in self.copies if c.landed_phase == self.phase or c.landed_phase is None]
+        delivered_by = {place(c.ins) for c in copies}
+        if now.expected or now.delivered:
+            text += f", tx {now.delivered} of {now.expected} bytes delivered"
+            missing = now.expected - now.delivered
+            if missing > 0:
+                text += f"; {missing} will never arrive"
+            elif missing < 0:
+                text += f"; {-missing} bytes more than expected"
+            if expects:
+                text += f"; expect issued at {where(expects[-1])}"
+                lines += related("expect_tx", expects[-1])
+            if delivered_by:
+                shown = ", ".join(f"{f.rsplit('/', 1)[-1]}:{n}" for f, n in sorted(delivered_by))
+                text += f", copies at {shown}"
+                for copy in copies[-4:]:
+                    lines += related("copy", copy.ins)
+        if self.pending > 0:
+            bare = expects and all("arrive" not in e.op for e in expects)
+            if bare and now.expected == now.delivered:
+                text += "; expect_tx does not arrive; use arrive_expect_tx"
+            elif arrived:
+                text += f"; {arrived} of {self.expected} arrivals and no other thread can arrive"
+            if self.arrivers and not arrived:
+                ins = next(iter(self.arrivers.values()))[1]
+                text += f"; earlier phases were released by the arrive at {where(ins)}"
+        if phase == 0 and not arrived and not now.expected and parity == 0:
+            text += ". A fresh empty barrier is passed with parity 1"
+        return text, tuple(dict.fromkeys(lines))

@@ -1,0 +1,616 @@
+"""wgmma: groups of a warpgroup, accumulators in flight, fences (PTX ISA 9.7.15).
+
+Four warps execute each wgmma; the operation exists when the last of them came. A group is handed
+to the scheduler when all four committed it, and is known complete to a warp after its
+``wait_group``. Accumulators stay matrices until an instruction touches their registers
+(`Hooks.touch`), and every register of the kernel that a wgmma names is watched, so that touching
+one in flight, or without ``wgmma.fence``, is seen.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nbtc.layout.tensormap_description import SWIZZLES
+
+from .clocks import Access, Clock
+from .machine import SHARED_BASE, AsyncOp, Vec, Wait, handler
+from .race import AT_CLUSTER_START, AT_LANES_EXIT, AT_TOUCH, related, where
+from .sync_barriers import check_converged
+from .units import UnitFault, wgmma
+
+if TYPE_CHECKING:
+    from .machine import Cluster, Cta, Instruction, Warp
+
+__all__ = ["Meet", "operand_spans"]
+
+
+class Meet:
+    """What several warps all know: a clock that answers with the smallest time."""
+
+    def __init__(self, clocks: list[Clock]) -> None:
+        """Keep the clocks."""
+        self._clocks = clocks
+
+    def get(self, agent: int, default: int = 0) -> int:
+        """Give the time up to which all know the agent."""
+        return min(clock.get(agent, default) for clock in self._clocks)
+
+
+_RUNS: dict[int, tuple[Any, list[tuple[int, int]]]] = {}
+
+
+def operand_spans(found: Any) -> list[tuple[int, int]]:
+    """Give the spans, as offsets in shared memory, that an operand reads; whole swizzled rows."""
+    key = id(found.chunks) * 2 + (found.swizzle == "none")
+    cached = _RUNS.get(key)
+    if cached is None:
+        unit = 16 if found.swizzle == "none" else 128
+        rows = np.unique((found.chunks.astype(np.int64) * 16) // unit * unit)
+        cuts = np.flatnonzero(np.diff(rows) != unit) + 1
+        runs = [(int(run[0]), int(run[-1]) + unit) for run in np.split(rows, cuts)]
+        if len(_RUNS) > 4096:
+            _RUNS.clear()
+        cached = _RUNS[key] = (found.chunks, runs)
+    shift = found.base - SHARED_BASE
+    return [(low + shift, high + shift) for low, high in cached[1]]
+
+
+class _Info:
+    """Parsed modifiers of one wgmma instruction."""
+
+    def __init__(self, ins: Instruction) -> None:
+        parts = ins.parts
+        self.sparse = "sp" in parts
+        shape = next(i for i, p in enumerate(parts) if p.startswith("m64n"))
+        types = [p for p in parts[shape + 1 :] if p != "satfinite"]
+        n = int(parts[shape][4:].split("k")[0])
+        self.op = wgmma.operation(types[0], types[1], types[2], n, sparse=self.sparse)
+        self.satfinite = "satfinite" in parts
+        self.d, self.a, self.b, *rest = ins.operands
+        self.meta = self.selector = None
+        if self.sparse:
+            self.meta, self.selector, *rest = rest
+        self.scale = rest.pop(0) if rest else None
+        flags = [getattr(item, "value", 0) for item in rest]
+        self.negate_a, self.negate_b = ([*flags, 1, 1])[0] == -1, ([*flags[1:], 1])[0] == -1
+        self.a_registers = isinstance(self.a, Vec)
+        transposes = flags[2:]
+        self.transpose_a = bool(transposes) and not self.a_registers and transposes[0] == 1
+        self.transpose_b = bool(transposes) and transposes[-1] == 1
+
+
+def _check(ins: Instruction) -> None:
+    try:
+        ins.info = _Info(ins)
+    except UnitFault as error:
+        ins.unmodelled(error.message)
+
+
+class _Accumulator:
+    """An accumulator matrix whose registers are not up to date."""
+
+    def __init__(self, op: wgmma.Operation, frames: tuple[Any, ...], rows: np.ndarray) -> None:
+        self.op, self.frames, self.rows = op, frames, rows
+        self.mask = _mask_of(rows)
+        self.matrix: np.ndarray | None = None
+
+    def load(self) -> np.ndarray:
+        """Give the matrix, read from the registers when it is not there."""
+        if self.matrix is None:
+            words = [frame.bank[32][self.rows] for frame in self.frames]
+            self.matrix = wgmma.fragment_to_matrix(self.op, np.concatenate(words, axis=1))
+        return self.matrix
+
+    def flush(self) -> None:
+        """Write the matrix back into the registers of all four warps."""
+        if self.matrix is None:
+            return
+        words = wgmma.matrix_to_fragment(self.op, self.matrix)
+        for part, frame in enumerate(self.frames):
+            frame.bank[32][self.rows] = words[:, 32 * part : 32 * part + 32]
+        self.matrix = None
+
+
+def _mask_of(rows: np.ndarray) -> int:
+    return _mask_cached(tuple(rows.tolist()))
+
+
+@lru_cache(maxsize=1024)
+def _mask_cached(rows: tuple[int, ...]) -> int:
+    mask = 0
+    for row in rows:
+        mask |= 1 << row
+    return mask
+
+
+class _Op:
+    """One wgmma of a warpgroup, filled in by its four warps."""
+
+    def __init__(self, ins: Instruction) -> None:
+        self.ins = ins
+        self.warps: list[Warp] = []
+        self.frames: dict[int, Any] = {}
+        self.clocks: list[Clock] = []
+        self.a = self.b = 0
+        self.accumulate = True
+        self.meta: list[Any] = []
+
+
+class WarpgroupState:
+    """Groups and registers of one warpgroup."""
+
+    name = "wgmma groups"
+
+    def __init__(self, cta: Cta, number: int) -> None:
+        """Start idle."""
+        self.cta, self.number = cta, number
+        self.warps = cta.warps[4 * number : 4 * number + 4]
+        self.agent = cta.machine.sync.agents.new(f"wgmma of CTA {cta.ctaid} warpgroup {number}")
+        self.ops: list[_Op] = []
+        self.first_op = 0
+        self.groups: dict[int, list[_Op]] = {}
+        self.done = 0
+        self.enqueued = 0
+        self.accumulators: dict[Any, _Accumulator] = {}
+
+    def explain(self, old: Access, warp: Warp) -> str:
+        """Say which wait is missing."""
+        state = self.warps[0].sync.state.get("wgmma")
+        committed = state.committed if state else 0
+        if old.time is not None and old.time > committed:
+            return "the wgmma is not committed: wgmma.commit_group, then wait_group"
+        return (
+            f"no wgmma.wait_group covers group {old.time} of warpgroup {self.number}, or nothing "
+            "orders this access after that wait"
+        )
+
+    def accumulator(self, op: _Op) -> _Accumulator:
+        """Give the accumulator of an operation, flushing others that overlap it."""
+        info: _Info = op.ins.info
+        rows = self.warps[0].rows(info.d)
+        frames = tuple(op.frames[w.index] for w in self.warps)
+        key = (info.op, rows.tobytes(), tuple(id(f) for f in frames))
+        found = self.accumulators.get(key)
+        if found is None:
+            found = _Accumulator(info.op, frames, rows)
+            self.flush(found.mask)
+            self.accumulators[key] = found
+        return found
+
+    def flush(self, mask: int) -> None:
+        """Write back and forget accumulators that contain some of the registers."""
+        for key, accumulator in list(self.accumulators.items()):
+            if accumulator.mask & mask:
+                accumulator.flush()
+                del self.accumulators[key]
+
+
+class _WarpState:
+    """wgmma state of one warp."""
+
+    def __init__(self) -> None:
+        self.issued = 0
+        self.committed = 0
+        self.waited = 0
+        self.open: list[_Op] = []
+        self.in_flight: list[tuple[int, int, int, _Op]] = []
+        self.mask = 0
+        self.dirty = -1
+        self.written = 0
+        self.touched_by: Instruction | None = None
+        self.fences = 0
+
+    def cover(self, group: int) -> None:
+        """Groups up to ``group`` are complete for this warp."""
+        self.waited = max(self.waited, group)
+        self.in_flight = [item for item in self.in_flight if item[0] > group]
+        self.mask = 0
+        for _, d_mask, a_mask, _ in self.in_flight:
+            self.mask |= d_mask | a_mask
+
+
+def _state(warp: Warp) -> _WarpState:
+    state = warp.sync.state.get("wgmma")
+    if state is None:
+        state = warp.sync.state["wgmma"] = _WarpState()
+    return state
+
+
+def _warpgroup(warp: Warp, ins: Instruction) -> WarpgroupState:
+    groups = warp.cta.sync.state.setdefault("warpgroups", {})
+    number = warp.index // 4
+    found = groups.get(number)
+    if found is None:
+        if len(warp.cta.warps) < 4 * number + 4:
+            warp.machine.fatal(
+                "aligned_divergence",
+                f"`{ins.op}` in warp {warp.index}: warps {4 * number}..{4 * number + 3} form the "
+                f"warpgroup, but the CTA has {len(warp.cta.warps)} warps",
+                ins=ins, warp=warp,
+            )  # fmt: skip
+        found = groups[number] = WarpgroupState(warp.cta, number)
+    return found
+
+
+# -- instructions ---------------------------------------------------------------------------------
+
+
+@handler("wgmma.fence", touches=False)
+def wgmma_fence(warp: Warp, ins: Instruction) -> None:
+    """Order register accesses with the wgmmas that follow."""
+    check_converged(warp, ins, "wgmma.fence")
+    state = _state(warp)
+    state.fences += 1
+    state.dirty = 0
+
+
+@handler("wgmma.mma_async", check=_check, touches=False)
+def wgmma_mma(warp: Warp, ins: Instruction) -> None:
+    """Take part in one wgmma of the warpgroup."""
+    check_converged(warp, ins, "wgmma.mma_async")
+    group = _warpgroup(warp, ins)
+    state = _state(warp)
+    info: _Info = ins.info
+    index = state.issued - group.first_op
+    state.issued += 1
+    while len(group.ops) <= index:
+        group.ops.append(_Op(ins))
+    op = group.ops[index]
+    if op.ins is not ins and op.ins.text != ins.text:
+        warp.machine.fatal(
+            "aligned_divergence",
+            f"warp {warp.index} executes the wgmma at {where(ins)} while warp "
+            f"{op.warps[0].index} of the warpgroup executes the one at {where(op.ins)}",
+            ins=ins, warp=warp, related=related("other warp", op.ins),
+        )  # fmt: skip
+    op.warps.append(warp)
+    op.frames[warp.index] = warp.frame
+    op.clocks.append(dict(warp.sync.clock))
+    accumulate = True
+    if info.scale is not None:
+        accumulate = bool(warp.predicate(info.scale)[warp.lane])
+    b = warp.scalar(info.b)
+    a = 0 if info.a_registers else warp.scalar(info.a)
+    if len(op.warps) == 1:
+        op.a, op.b, op.accumulate = a, b, accumulate
+    elif (a, b, accumulate) != (op.a, op.b, op.accumulate):
+        warp.machine.finding(
+            "wgmma_descriptor",
+            f"warps {op.warps[0].index} and {warp.index} of one warpgroup give different "
+            f"descriptors or scale-d to the wgmma at {where(ins)}: A {op.a:#x} and {a:#x}, B "
+            f"{op.b:#x} and {b:#x}",
+            ins=ins, warp=warp,
+        )  # fmt: skip
+    if info.meta is not None:
+        op.meta.append(warp.read(info.meta).copy())
+    d_mask = _mask_of(warp.rows(info.d))
+    a_mask = _mask_of(warp.rows(info.a)) if info.a_registers else 0
+    _check_registers(warp, ins, state, d_mask, a_mask, accumulate=accumulate)
+    number = state.committed + 1
+    state.open.append(op)
+    state.in_flight.append((number, d_mask, a_mask, op))
+    state.mask |= d_mask | a_mask
+    state.written |= d_mask
+    if len(op.warps) == 4:
+        _issue(group, op, number)
+
+
+def _check_registers(warp: Warp, ins: Instruction, state: _WarpState, d_mask: int, a_mask: int,
+                     *, accumulate: bool) -> None:  # fmt: skip
+    if "wgmma" not in warp.machine.sync.checks or warp.frame is not warp.watch_frame:
+        return
+    if accumulate and d_mask & ~state.written:
+        warp.machine.finding(
+            "wgmma_uninitialised",
+            "wgmma reads uninitialised accumulator (scale_d=1 on first use)", ins=ins, warp=warp,
+        )  # fmt: skip
+    if state.dirty & (d_mask | a_mask):
+        last = state.touched_by
+        name = "acc" if state.dirty & d_mask else "the A fragment"
+        text = f"registers of {name} "
+        text += f"written at {where(last)} and " if last is not None else "are "
+        warp.machine.finding(
+            "wgmma_fence", f"{text}used by wgmma at {where(ins)} without wgmma_fence",
+            ins=ins, warp=warp, related=related("written", last),
+        )  # fmt: skip
+        state.dirty &= ~(d_mask | a_mask)
+
+
+def _issue(group: WarpgroupState, op: _Op, number: int) -> None:
+    """All four warps are here: check what the operation reads."""
+    warp = op.warps[-1]
+    launch = warp.machine.sync
+    info: _Info = op.ins.info
+    operands = [("b", op.b, info.transpose_b)]
+    if not info.a_registers:
+        operands.insert(0, ("a", op.a, info.transpose_a))
+    if "race" not in launch.checks:
+        return
+    meet: Any = Meet(op.clocks)
+    for name, descriptor, transpose in operands:
+        try:
+            found = wgmma.describe_access(info.op, name, [descriptor], transpose=transpose)
+        except UnitFault as error:
+            from .sync_bulk import fault
+
+            fault(warp, op.ins, error)
+            raise
+        _check_swizzle(warp, op.ins, name, found)
+        access = Access(
+            group.agent, number, write=False, is_async=True, warp=warp, place=op.ins,
+            what=f"wgmma operand {name.upper()}", channel=group,
+            exact=lambda found=found: found.chunk_addresses() - SHARED_BASE,
+        )  # fmt: skip
+        launch.table.add(access)
+        for low, high in operand_spans(found):
+            if low < 0 or high > warp.cta.shared.size:
+                warp.machine.fatal(
+                    "out_of_bounds",
+                    f"wgmma operand {name.upper()} reads shared bytes [{low:#x}, {high:#x}), the "
+                    f"CTA has {warp.cta.shared.size:#x}",
+                    ins=op.ins, warp=warp,
+                )  # fmt: skip
+            conflicts = warp.cta.sync.shadow.span(low, high, access, meet)
+            if conflicts:
+                _report(op, access, conflicts, low, high)
+
+
+def _report(op: _Op, access: Access, conflicts: Any, low: int, high: int) -> None:
+    """Blame the first warp that lacks the order."""
+    from .clocks import conflict
+
+    hooks = op.warps[0].machine.hooks
+    for old, reason in conflicts:
+        guilty = op.warps[-1]
+        if reason != "uninitialised":
+            guilty = next(
+                (w for w, c in zip(op.warps, op.clocks, strict=True) if conflict(old, access, c)),
+                guilty,
+            )
+        hooks.conflicts(
+            [(old, reason)], access, guilty, op.ins, space="shared", target=guilty.cta,
+            place_text=f"[{low:#x}, {high:#x}) ",
+        )  # fmt: skip
+
+
+def _check_swizzle(warp: Warp, ins: Instruction, name: str, found: Any) -> None:
+    pages = warp.cta.sync.state.get("swizzle")
+    if pages is None:
+        return
+    page = (found.start - SHARED_BASE) >> 8
+    code = int(pages[page]) if 0 <= page < len(pages) else -1
+    if code < 0 or code >= len(SWIZZLES) or SWIZZLES[code] == found.swizzle:
+        return
+    warp.machine.finding(
+        "descriptor_swizzle",
+        f"operand {name.upper()} was filled with SWIZZLE_{SWIZZLES[code].upper()}, descriptor "
+        f"says {found.swizzle}",
+        ins=ins, warp=warp, severity="advice",
+        related=related("filled", warp.cta.sync.state["swizzle_ins"].get(code)),
+    )  # fmt: skip
+
+
+class _Group(AsyncOp):
+    """A committed group of wgmmas; groups run in order."""
+
+    def __init__(self, group: WarpgroupState, number: int, ops: list[_Op], warp: Warp,
+                 ins: Instruction) -> None:  # fmt: skip
+        self.cta, self.warp, self.ins = group.cta, warp, ins
+        self.group, self.number, self.ops = group, number, ops
+
+    def ready(self) -> bool:
+        """Groups complete in order."""
+        return self.group.done == self.number - 1
+
+    def complete(self) -> None:
+        """Multiply, several K-steps at once where they continue each other."""
+        ops, index = self.ops, 0
+        while index < len(ops):
+            end = index + 1
+            while end < len(ops) and _continues(ops[index], ops[end]):
+                end += 1
+            try:
+                _multiply(self.group, ops[index:end])
+            except UnitFault as error:
+                from .sync_bulk import fault
+
+                fault(ops[index].warps[-1], ops[index].ins, error)
+            index = end
+        self.ops = []
+        self.group.done = self.number
+        self.cta.machine.touch_event()
+
+    def describe(self) -> str:
+        """Name the group."""
+        return f"wgmma group {self.number} at {where(self.ins)}"
+
+
+_START = 0x3FFF
+
+
+def _continues(first: _Op, following: _Op) -> bool:
+    one, two = first.ins.info, following.ins.info
+    return (
+        not one.a_registers
+        and not one.sparse
+        and following.accumulate
+        and one.op is two.op
+        and first.a & ~_START == following.a & ~_START
+        and first.b & ~_START == following.b & ~_START
+        and one.d.text == two.d.text
+        and (one.negate_a, one.negate_b, one.transpose_a, one.transpose_b, one.satfinite)
+        == (two.negate_a, two.negate_b, two.transpose_a, two.transpose_b, two.satfinite)
+        and not (one.op.d == "s32" and one.satfinite)
+        and one.op.d != "f16"
+    )
+
+
+def _multiply(group: WarpgroupState, ops: list[_Op]) -> None:
+    op = ops[0]
+    info: _Info = op.ins.info
+    a: Any = [o.a for o in ops]
+    if info.a_registers:
+        rows = group.warps[0].rows(info.a)
+        group.flush(_mask_of(rows))
+        frames = [op.frames[w.index] for w in group.warps]
+        a = np.concatenate([frame.bank[32][rows] for frame in frames], axis=1)
+    accumulator = group.accumulator(op)
+    metadata = None
+    if info.sparse:
+        order = sorted(range(4), key=lambda i: op.warps[i].index)
+        metadata = np.concatenate([op.meta[i] for i in order])
+    accumulator.matrix = wgmma.mma(
+        info.op,
+        accumulator.load() if op.accumulate else None,
+        a,
+        [o.b for o in ops],
+        group.cta.shared.data,
+        SHARED_BASE,
+        accumulate=op.accumulate,
+        negate_a=info.negate_a,
+        negate_b=info.negate_b,
+        transpose_a=info.transpose_a,
+        transpose_b=info.transpose_b,
+        satfinite=info.satfinite,
+        metadata=metadata,
+        selector=getattr(info.selector, "value", 0) if info.sparse else 0,
+    )
+
+
+@handler("wgmma.commit_group", touches=False)
+def wgmma_commit(warp: Warp, ins: Instruction) -> None:
+    """Close the group of this warp; the group runs when all four warps closed it."""
+    check_converged(warp, ins, "wgmma.commit_group")
+    group = _warpgroup(warp, ins)
+    state = _state(warp)
+    state.committed += 1
+    group.groups.setdefault(state.committed, state.open)
+    state.open = []
+    numbers = [_state(w).committed for w in group.warps]
+    while group.enqueued < min(numbers):
+        group.enqueued += 1
+        ops = group.groups.pop(group.enqueued)
+        warp.machine.enqueue(_Group(group, group.enqueued, ops, warp, ins))
+    finished = min(_state(w).issued for w in group.warps) - group.first_op
+    if finished > 64:
+        del group.ops[:finished]
+        group.first_op += finished
+
+
+class _GroupWait(Wait):
+    """A warp in ``wgmma.wait_group``."""
+
+    def __init__(self, warp: Warp, ins: Instruction, group: WarpgroupState, target: int) -> None:
+        self.warp, self.ins, self.group, self.target = warp, ins, group, target
+
+    def ready(self) -> bool:
+        """Say whether the groups are complete."""
+        return self.group.done >= self.target
+
+    def resume(self, warp: Warp) -> None:
+        """Know that they are."""
+        _state(warp).cover(self.target)
+        clock = warp.sync.clock
+        if clock.get(self.group.agent, 0) < self.target:
+            clock[self.group.agent] = self.target
+
+    def describe(self) -> str:
+        """Say who is missing."""
+        late = [w.index for w in self.group.warps if _state(w).committed < self.target]
+        text = f"waits for wgmma group {self.target} at {where(self.ins)}"
+        return text + (f"; warps {late} of the warpgroup have not committed it" if late else "")
+
+
+@handler("wgmma.wait_group", touches=False)
+def wgmma_wait(warp: Warp, ins: Instruction) -> Wait | None:
+    """Wait until at most N newest groups are pending."""
+    check_converged(warp, ins, "wgmma.wait_group")
+    group = _warpgroup(warp, ins)
+    target = _state(warp).committed - warp.scalar(ins.operands[0])
+    if target <= 0:
+        return None
+    wait = _GroupWait(warp, ins, group, target)
+    if wait.ready():
+        wait.resume(warp)
+        return None
+    return wait
+
+
+# -- registers ------------------------------------------------------------------------------------
+
+
+def _touch(warp: Warp, ins: Instruction, reads: int, writes: int) -> None:
+    state = _state(warp)
+    touched = reads | writes
+    group = warp.cta.sync.state.get("warpgroups", {}).get(warp.index // 4)
+    if state.mask & touched and "wgmma" in warp.machine.sync.checks:
+        for number, d_mask, a_mask, op in state.in_flight:
+            if touched & d_mask:
+                verb = "written" if writes & d_mask else "read"
+                kind = f"accumulator of wgmma group {number - 1} {verb}"
+            elif writes & a_mask:
+                kind = f"A fragment of wgmma group {number - 1} written"
+            else:
+                continue
+            left = max(state.committed - number, 0)
+            tail = "" if number <= state.committed else " (the group is not committed yet)"
+            warp.machine.finding(
+                "wgmma_in_flight", f"{kind} at {where(ins)} before wait_group({left}){tail}",
+                ins=ins, warp=warp, related=related("wgmma", op.ins),
+            )  # fmt: skip
+            break
+    if group is not None and group.accumulators:
+        group.flush(touched)
+    state.dirty |= touched
+    state.written |= writes
+    state.touched_by = ins
+
+
+def _watched(cluster: Cluster) -> int:
+    launch = cluster.machine.sync
+    mask = getattr(launch, "wgmma_mask", None)
+    if mask is None:
+        mask = 0
+        for block in cluster.machine.entry.blocks:
+            for ins in block.instructions:
+                if ins.parts[:2] == ("wgmma", "mma_async"):
+                    for operand in ins.operands:
+                        if isinstance(operand, Vec):
+                            for register in operand.registers():
+                                mask |= 1 << register.index
+        launch.wgmma_mask = mask
+    return mask
+
+
+def _start(cluster: Cluster) -> None:
+    mask = _watched(cluster)
+    if mask:
+        for cta in cluster.ctas:
+            for warp in cta.warps:
+                warp.watch = mask
+                warp.watch_frame = warp.paths[0].frame if warp.paths else getattr(
+                    warp, "frame", None)  # fmt: skip
+
+
+def _lanes_exit(warp: Warp) -> None:
+    state = warp.sync.state.get("wgmma")
+    if state is None or warp.live.any() or "wgmma" not in warp.machine.sync.checks:
+        return
+    if state.in_flight:
+        number, _, _, op = state.in_flight[0]
+        what = "committed" if number > state.committed else "waited for"
+        warp.machine.finding(
+            "wgmma_uncommitted",
+            f"warp {warp.index} exits and the wgmma at {where(op.ins)} was never {what}",
+            ins=op.ins, warp=warp,
+        )  # fmt: skip
+        state.in_flight = []
+
+
+AT_CLUSTER_START.append(_start)
+AT_TOUCH.append(_touch)
+AT_LANES_EXIT.append(_lanes_exit)
