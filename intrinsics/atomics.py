@@ -9,7 +9,7 @@ includes the other thread. ``sem`` orders other accesses too; release beyond the
 global memory and not in shared memory, where it is a loop. The order of floating additions is not
 fixed.
 
-Not covered: b128 exchange and compare-and-swap, generic addresses, and ``red.async`` to global
+Not covered: an L2 policy for cas (ptxas refuses it), b128 exchange and compare-and-swap, generic addresses, and ``red.async`` to global
 memory.
 """
 
@@ -79,8 +79,6 @@ def _check(v: Variant) -> str | None:
 
 
 def _policy(v: Variant) -> str | None:
-    if v.has("cache_policy") and v.type == "b16":
-        return "cache_policy with type='b16': only 'b32' and 'b64' take one"
     if v.has("cache_policy") and v.space != "global":
         return f"cache_policy with space={v.space!r}: policies are for global memory"
     return None
@@ -126,11 +124,10 @@ def atom(
     """
 
 
-@ptx("atom{.sem}{.scope}.{space}.cas{?cache_policy:.L2::cache_hint}.{type} "
-     "{ret}, [{address}], {compare}, {value}{, cache_policy};",
-     isa=_isa, arch=_arch, check=_policy, section=ATOM)
+@ptx("atom{.sem}{.scope}.{space}.cas.{type} {ret}, [{address}], {compare}, {value};",
+     isa=_isa, arch=_arch, section=ATOM)
 def cas(
-    address: Address, compare: Value, value: Value, cache_policy: U64 | None = None, *,
+    address: Address, compare: Value, value: Value, *,
     type: Literal["b16", "b32", "b64"] = "b32", space: Space = "global",
     sem: Literal["", "relaxed", "acquire", "release", "acq_rel"] = "", scope: Scope = "",
 ) -> Value:
@@ -140,7 +137,6 @@ def cas(
         address: aligned to the type.
         compare: expected bits.
         value: new bits.
-        cache_policy: L2 policy, global memory only.
         type: PTX type.
         space: where ``address`` points.
         sem: relaxed by default.

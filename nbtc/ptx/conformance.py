@@ -20,9 +20,10 @@ from nbtc.ptx.kinds import F32_KIND, Kind, Regs
 from nbtc.ptx.spec import Instruction, Isa, Variant
 
 _PREFIX = {"pred": "p", "b16": "h", "b32": "r", "b64": "l", "f32": "f", "f64": "d"}
-_FLOORS = {"sm_80": (7, 0), "sm_89": (7, 8)} | {
+FLOORS = {"sm_80": (7, 0), "sm_89": (7, 8)} | {
     name: target.min_isa for name, target in arch_module.SUPPORTED.items()
 }
+"""Lowest PTX ISA version that knows each target."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class Case:
     @property
     def floor(self) -> Isa:
         """Lowest ``.version`` of a module that has the variant and the target."""
-        return max(self.isa, _FLOORS[self.arch])
+        return max(self.isa, FLOORS[self.arch])
 
     def __str__(self) -> str:
         return f"{self.instruction.name}({self.variant}): {self.text}"
@@ -114,28 +115,33 @@ def cases(instruction: Instruction, limit: int | None = None) -> list[Case]:
     return list(made.values())
 
 
-def module(lines: Iterable[str], isa: Isa, target: str) -> tuple[str, int]:
-    """Return a PTX module with one line per text, and the number of lines before the first."""
-    head = [
-        f".version {isa[0]}.{isa[1]}",
-        f".target {target}",
-        ".address_size 64",
-        ".visible .entry conformance() {",
-        "  .reg .pred %p<8>; .reg .b16 %h<300>; .reg .b32 %r<600>;",
-        "  .reg .b64 %l<300>; .reg .f32 %f<600>; .reg .f64 %d<64>;",
-    ]
-    return "\n".join([*head, *lines, "  ret;", "}", ""]), len(head)
+def module(lines: list[str], isa: Isa, target: str) -> tuple[str, dict[int, int]]:
+    """Return a PTX module of these lines, and the index of each text by its line number."""
+    text = [f".version {isa[0]}.{isa[1]}", f".target {target}", ".address_size 64"]
+    index_of_line: dict[int, int] = {}
+    # ptxas refuses a function that uses tcgen05 for one CTA and for a pair.
+    pair = [i for i, line in enumerate(lines) if "cta_group::2" in line]
+    single = [i for i, line in enumerate(lines) if "cta_group::2" not in line]
+    for name, members in (("single", single), ("pair", pair)):
+        text += [
+            f".visible .entry {name}() {{",
+            "  .reg .pred %p<8>; .reg .b16 %h<300>; .reg .b32 %r<600>;",
+            "  .reg .b64 %l<300>; .reg .f32 %f<600>; .reg .f64 %d<64>;",
+        ]
+        for i in members:
+            text.append(lines[i])
+            index_of_line[len(text)] = i
+        text += ["  ret;", "}"]
+    return "\n".join([*text, ""]), index_of_line
 
 
-def refused(
-    lines: list[str], isa: Isa, target: str, ptxas: str | Path
-) -> dict[int, str]:
+def refused(lines: list[str], isa: Isa, target: str, ptxas: str | Path) -> dict[int, str]:
     """Return what ptxas says against lines of a module, by index; empty when it takes them all.
 
     Raises:
-        RuntimeError: ptxas failed without naming a line.
+        RuntimeError: ptxas failed without naming one of the lines.
     """
-    text, before = module(lines, isa, target)
+    text, index_of_line = module(lines, isa, target)
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "conformance.ptx"
         source.write_text(text)
@@ -146,8 +152,8 @@ def refused(
     found: dict[int, str] = {}
     for line in (done.stderr + done.stdout).splitlines():
         match = re.search(r"line (\d+); +(?:error|fatal) *: (.*)", line)
-        if match:
-            found.setdefault(int(match[1]) - before - 1, match[2])
+        if match and int(match[1]) in index_of_line:
+            found.setdefault(index_of_line[int(match[1])], match[2])
     if done.returncode and not found:
         raise RuntimeError(f"ptxas failed on a module for {target}: {done.stderr[-2000:]}")
     return found
