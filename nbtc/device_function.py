@@ -80,6 +80,9 @@ class DeviceFunction(Generic[P, R]):
         py_func: the decorated function.
     """
 
+    __name__: str
+    __qualname__: str
+
     def __init__(self, py_func: Callable[P, R]) -> None:
         if not isinstance(py_func, pytypes.FunctionType):
             raise CompileError(f"nbtc.device takes a Python function, got {type(py_func).__name__}")

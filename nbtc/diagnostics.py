@@ -28,7 +28,7 @@ def locations(error: BaseException) -> tuple[PythonLine, ...]:
         worker = traceback.tb_frame.f_locals.get("self")
         name = type(worker).__name__
         if name.endswith("Constraint") or name.endswith("Lower"):
-            location = getattr(worker, "loc", None)
+            location: Any = getattr(worker, "loc", None)
             line = getattr(location, "line", None)
             if line is not None and "numba_cuda" not in location.filename:
                 here = PythonLine(location.filename, line)
@@ -74,9 +74,9 @@ def _lines_in(error: BaseException) -> tuple[PythonLine, ...]:
     for name, line in _IN_FILE.findall(str(error)):
         if "numba_cuda" not in name and not name.startswith("<"):
             return (PythonLine(name, int(line)),)
-    location = getattr(error, "loc", None)
+    location: Any = getattr(error, "loc", None)
     if getattr(location, "line", None) is not None:
-        return (PythonLine(location.filename, location.line),)  # type: ignore[union-attr]
+        return (PythonLine(location.filename, location.line),)
     return ()
 
 

@@ -25,7 +25,15 @@ from nbtc.launch_options import dim3
 from nbtc.notes import NotesMode
 from nbtc.numba_compat import KernelBounds
 
-__all__ = ["Compiled", "DeviceFunction", "EmulatedLaunch", "Kernel", "device", "jit"]
+__all__ = [
+    "Compiled",
+    "DeviceFunction",
+    "EmulatedLaunch",
+    "Kernel",
+    "device",
+    "jit",
+    "set_report_hook",
+]
 
 DEFAULT_ARCH = "sm_90a"
 """Target where neither the caller, nor the kernel, nor a GPU says another."""
@@ -43,6 +51,9 @@ class Kernel(LaunchSyntax):
         arch: target given to :func:`jit`, or None.
         notes: what serious notes of ptxas do: ``"error"``, ``"warn"`` or ``"ignore"``.
     """
+
+    __name__: str
+    __qualname__: str
 
     def __init__(
         self,
@@ -110,7 +121,7 @@ class Kernel(LaunchSyntax):
 
     def plan_for(self, args: Sequence[Any]) -> LaunchPlan:
         """Return the launch plan for arguments of these types, compiling if there is none."""
-        types = tuple(map(argument_types.argument_type, args))
+        types = arguments.types_of(args)
         compiled = self.compile(*types, arch=self.arch or device_arch())
         identity = (types, id(compiled))
         plan = self._plans.get(identity)
@@ -152,7 +163,7 @@ class Kernel(LaunchSyntax):
         """
         from nbtc import emulator
 
-        compiled = self.compile(*args, arch=arch)
+        compiled = self.compile(*arguments.types_of(args), arch=arch)
         dynamic = compiled.resources.dynamic_smem_bytes if dynamic_smem is None else dynamic_smem
         return emulator.launch(
             compiled.ptx,
@@ -181,6 +192,8 @@ class EmulatedLaunch:
     def __call__(self, *args: Any) -> None:
         """Run to the end; arrays are read and written in place.
 
+        ``NBTC_SEED`` sets the seed of the schedule.
+
         Raises:
             FindingsError: the emulator found faults.
         """
@@ -188,7 +201,23 @@ class EmulatedLaunch:
         report = self._kernel.emulate(
             self._grid, self._block, *args, seed=seed, dynamic_smem=self._dynamic_smem
         )
-        report.raise_for_findings()
+        if _report_hook is not None:
+            _report_hook(self._kernel, report)
+        else:
+            report.raise_for_findings()
+
+
+_report_hook: Callable[[Kernel, Any], None] | None = None
+
+
+def set_report_hook(hook: Callable[[Kernel, Any], None] | None) -> None:
+    """Hand the report of every emulated launch to ``hook(kernel, report)`` instead of raising.
+
+    Args:
+        hook: the receiver; None restores raising.
+    """
+    global _report_hook  # noqa: PLW0603 - one hook of the process
+    _report_hook = hook
 
 
 def emulating() -> bool:
