@@ -55,6 +55,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from . import findings
 from .program import Addr, Imm, Instruction, Location, Not, Operand, Reg, Sink, Special, Symbol, Vec
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class MemoryFault(Exception):
     """
 
     def __init__(self, kind: str, message: str) -> None:
-        """Store the finding kind (``out_of_bounds``, ``misaligned``, ...) and the message."""
+        """Store the finding kind (``out-of-bounds``, ``misaligned``, ...) and the message."""
         super().__init__(message)
         self.kind = kind
         self.message = message
@@ -127,7 +128,7 @@ class Wait:
         return "an event"
 
     def barrier_info(self) -> Any:
-        """Give the `BarrierInfo` of `findings` for the deadlock report, or None."""
+        """Give the `BarrierState` of `findings` for the deadlock report, or None."""
         return None
 
 
@@ -287,19 +288,25 @@ class Machine:
                 barrier: Any = None, lanes: Any = None) -> None:
         """Record a finding (severity ``finding``, ``warning`` or ``advice``).
 
-        Calls ``self.report.add(severity, kind, message, chain=..., related=..., cta=ctaid tuple or
-        None, warp=index in CTA or None, lanes=..., barrier=...)``. ``chain`` is innermost first;
-        `Report` puts the user's frame first. Without ``chain`` it is taken from ``ins`` and the
-        call stack of ``warp``. `Report.add` may merge duplicates.
+        ``kind`` is a key of ``findings.KINDS``; ``chain`` is innermost first (without it: the position
+        of ``ins`` and the call stack of ``warp``), ``related`` holds `findings.Related` items,
+        ``barrier`` a `findings.BarrierState`, ``lanes`` a lane number or None. Duplicates are merged
+        by ``Report.add``.
         """
         if chain is None and ins is not None:
             chain = warp.chain(ins) if warp is not None else ins.chain
         if cta is None and warp is not None:
             cta = warp.cta
-        self.report.add(severity, kind, message, chain=chain or (), related=related,
-                        cta=cta.ctaid if cta is not None else None,
-                        warp=warp.index if warp is not None else None,
-                        lanes=lanes, barrier=barrier)
+        frames = tuple(findings.Frame(c.file, c.line, c.function or None)
+                       for c in reversed(chain or ()))
+        thread = None
+        if warp is not None and lanes is not None:
+            thread = warp.index * LANES + int(lanes)
+        self.report.add(findings.Finding(
+            kind, message, frames[0].file if frames else "", frames[0].line if frames else 0,
+            frames, tuple(related), cta.ctaid if cta is not None else None,
+            warp.index if warp is not None else None, thread, barrier,
+            ins.ptx_line if ins is not None else 0), severity)
 
     def fatal(self, kind: str, message: str, **where: Any) -> None:
         """Record a finding after which going on makes no sense, and end the launch."""
@@ -331,11 +338,11 @@ class Cluster:
         rank = address >> RANK_SHIFT
         offset = (address & ((1 << RANK_SHIFT) - 1)) - SHARED_BASE
         if not 0 <= rank < len(self.ctas):
-            raise MemoryFault("out_of_bounds", f"shared address {address:#x} names CTA rank {rank} "
+            raise MemoryFault("out-of-bounds", f"shared address {address:#x} names CTA rank {rank} "
                               f"of a cluster with {len(self.ctas)} CTAs")
         cta = self.ctas[rank]
         if offset < 0 or offset + size > cta.shared.size:
-            raise MemoryFault("out_of_bounds", f"shared access of {size} bytes at offset {offset} "
+            raise MemoryFault("out-of-bounds", f"shared access of {size} bytes at offset {offset} "
                               f"(address {address:#x}), but the CTA has {cta.shared.size} bytes")
         if offset % align:
             raise MemoryFault("misaligned", f"shared address {address:#x} is not a multiple of "
@@ -376,10 +383,10 @@ class Frame:
     uint64 (128: two rows per register, low half first, row = 2 * index).
     """
 
-    __slots__ = ("bank", "caller", "caller_ins", "cells", "function", "local_base", "params", "rows")
-
     function: Any
     bank: dict[int, np.ndarray]
+    caller: Frame | None
+    caller_ins: Instruction | None
 
 
 class Path:

@@ -58,8 +58,8 @@ class SharedMemory:
         """Allocate ``size`` undefined bytes (filled with a pattern that is NaN in most formats)."""
         padded = (size + 15) // 16 * 16
         self.size, self.static_size = size, static_size
-        self.data = np.full(padded, 0xFF, np.uint8)
-        self.initialised = np.zeros(padded, np.uint8)
+        self.data = np.full(padded, 0xFF, np.uint8)[:size]
+        self.initialised = np.zeros(padded, np.uint8)[:size]
         self.views = typed_views(self.data)
         self.init_views = typed_views(self.initialised)
         self.sync: Any = None
@@ -124,10 +124,10 @@ class GlobalMemory:
         """
         region = self.find(address)
         if region is None:
-            raise MemoryFault("out_of_bounds", self.explain(address, size))
+            raise MemoryFault("out-of-bounds", self.explain(address, size))
         offset = address - region.base
         if offset + size > region.size:
-            raise MemoryFault("out_of_bounds", self.explain(address, size))
+            raise MemoryFault("out-of-bounds", self.explain(address, size))
         return region, offset
 
     def explain(self, address: int, size: int) -> str:

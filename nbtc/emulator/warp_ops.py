@@ -1,0 +1,269 @@
+"""Warp-level handlers: shuffles, votes, match, redux, elect, bar.warp.sync, activemask and hints.
+
+An instruction with a member mask waits until all live members are at it. Paths of a split warp that
+meet there run it together, then go on separately.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from . import floats
+from .machine import LANE, LANES, Wait, handler
+from .program import Imm, Instruction, Operand, Pair, Sink
+
+_BITS = (1 << LANE.astype(np.int64)).astype(np.int64)
+
+
+def mask_bits(lanes: np.ndarray) -> int:
+    """Pack bool[32] into an integer."""
+    return int(_BITS[lanes].sum())
+
+
+def lanes_of(bits: int) -> np.ndarray:
+    """Unpack an integer into bool[32]."""
+    return (bits >> LANE) & 1 != 0
+
+
+class _Meet(Wait):
+    """Lanes of one path that wait for the other members of a warp-level instruction."""
+
+    def __init__(self, warp: Any, ins: Instruction, lanes: np.ndarray, members: np.ndarray,
+                 run: Callable) -> None:
+        self.warp, self.lanes, self.members, self.run = warp, lanes, members, run
+        self.at = ins
+        self.done = False
+        self.frame = warp.frame
+
+    def ready(self) -> bool:
+        if self.done:
+            return True
+        together = self.lanes.copy()
+        for wait in self.partners():
+            together |= wait.lanes
+        return bool((together | ~(self.members & self.warp.live)).all())
+
+    def partners(self) -> list[_Meet]:
+        """Give other paths at the same instruction."""
+        out = []
+        for path in self.warp.paths:
+            wait = path.wait
+            if isinstance(wait, _Meet) and wait is not self and wait.at is self.at and (
+                    not wait.done and wait.frame is self.frame):
+                out.append(wait)
+        return out
+
+    def resume(self, warp: Any) -> None:
+        if self.done:
+            return
+        lanes = self.lanes.copy()
+        for wait in self.partners():
+            lanes |= wait.lanes
+            wait.done = True
+        warp.machine.events += 1
+        self.run(warp, self.at, lanes)
+
+    def describe(self) -> str:
+        missing = self.members & self.warp.live & ~self.lanes
+        return (f"`{self.at.text}` waits for lanes {mask_bits(missing):#010x} of its member mask, "
+                f"which are elsewhere")
+
+
+def _collective(mask_position: int, run: Callable) -> Callable:
+    """Make a handler that checks the member mask and meets all members."""
+
+    def execute(warp: Any, ins: Instruction) -> Wait | None:
+        operand = ins.operands[mask_position]
+        active = warp.active
+        if isinstance(operand, Imm):
+            bits = operand.value & 0xFFFFFFFF
+        else:
+            bits = int(warp.read(operand)[warp.lane])
+        members = lanes_of(bits)
+        outside = active & ~members
+        if outside.any():
+            lane = int(outside.argmax())
+            warp.machine.finding(
+                "sync-mask", f"`{ins.text}`: lane {lane} executes it, but the member mask "
+                f"{bits:#010x} does not contain it", ins=ins, warp=warp, lanes=lane)
+        needed = members & warp.live
+        if ((needed & ~active).any()):
+            return _Meet(warp, ins, active.copy(), members, run)
+        run(warp, ins, active)
+        return None
+
+    return execute
+
+
+def _note(warp: Any, ins: Instruction, lanes: np.ndarray) -> None:
+    hooks = warp.machine.hooks
+    hooks.warp_sync(warp, lanes, ins)
+
+
+def _shfl(warp: Any, ins: Instruction, lanes: np.ndarray) -> None:
+    """``shfl.sync.mode.b32 d{|p}, a, b, c, mask``."""
+    _note(warp, ins, lanes)
+    dst, a, b, c = ins.operands[:4]
+    mode = ins.parts[2]
+    value = warp.read(a, np.uint32)
+    shift = (warp.read(b, np.uint32) & np.uint32(31)).astype(np.int64)
+    control = warp.read(c, np.uint32).astype(np.int64)
+    segment, clamp = (control >> 8) & 31, control & 31
+    low = LANE & segment
+    high = low | (clamp & ~segment)
+    if mode == "up":
+        source = LANE - shift
+        good = source >= high
+    elif mode == "down":
+        source = LANE + shift
+        good = source <= high
+    elif mode == "bfly":
+        source = LANE ^ shift
+        good = source <= high
+    else:
+        source = low | (shift & ~segment)
+        good = source <= high
+    source = np.where(good, source, LANE) & 31
+    absent = ~lanes[source] & lanes
+    if absent.any():
+        lane = int(absent.argmax())
+        warp.machine.finding(
+            "shuffle-inactive", f"`{ins.text}`: lane {lane} reads lane {int(source[lane])}, which "
+            f"does not take part; its value is undefined", ins=ins, warp=warp, lanes=lane)
+    result = value[source]
+    first, second = (dst.first, dst.second) if isinstance(dst, Pair) else (dst, Sink())
+    warp.write(first, result, lanes)
+    warp.write(second, good, lanes)
+
+
+def _vote(warp: Any, ins: Instruction, lanes: np.ndarray) -> None:
+    """``vote.sync.{all,any,uni}.pred`` and ``.ballot.b32``."""
+    _note(warp, ins, lanes)
+    mode = ins.parts[2]
+    values = warp.predicate(ins.operands[1]) & lanes
+    if mode == "ballot":
+        warp.write(ins.operands[0], mask_bits(values), lanes)
+        return
+    some, every = bool(values.any()), bool((values | ~lanes).all())
+    result = {"any": some, "all": every, "uni": every or not some}[mode]
+    warp.write(ins.operands[0], result, lanes)
+
+
+def _match(warp: Any, ins: Instruction, lanes: np.ndarray) -> None:
+    """``match.{any,all}.sync.{b32,b64}``."""
+    _note(warp, ins, lanes)
+    wide = np.uint64 if ins.parts[-1] == "b64" else np.uint32
+    values = warp.read(ins.operands[1], wide)
+    dst = ins.operands[0]
+    if ins.parts[1] == "any":
+        out = np.zeros(LANES, np.uint32)
+        for lane in np.nonzero(lanes)[0]:
+            out[lane] = mask_bits(lanes & (values == values[lane]))
+        warp.write(dst, out, lanes)
+        return
+    chosen = values[lanes]
+    same = bool((chosen == chosen[0]).all())
+    first, second = (dst.first, dst.second) if isinstance(dst, Pair) else (dst, Sink())
+    warp.write(first, mask_bits(lanes) if same else 0, lanes)
+    warp.write(second, same, lanes)
+
+
+def _redux(warp: Any, ins: Instruction, lanes: np.ndarray) -> None:
+    """``redux.sync``."""
+    _note(warp, ins, lanes)
+    kind = ins.parts[-1]
+    op = next(p for p in ins.parts if p in ("add", "min", "max", "and", "or", "xor"))
+    dst, a = ins.operands[:2]
+    if kind == "f32":
+        values = warp.read(a, np.float32)[lanes]
+        if "abs" in ins.mods:
+            values = np.abs(values)
+        nan = np.isnan(values)
+        if ("NaN" in ins.mods and nan.any()) or nan.all():
+            result: Any = np.float32(floats.NAN32)
+        else:
+            values = values[~nan]
+            order = np.lexsort((~np.signbit(values), values))
+            result = values[order[-1] if op == "max" else order[0]]
+        warp.write(dst, np.full(LANES, result, np.float32), lanes)
+        return
+    dtype = np.int32 if kind == "s32" else np.uint32
+    values = warp.read(a, dtype)[lanes]
+    function = {"add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and,
+                "or": np.bitwise_or, "xor": np.bitwise_xor}[op]
+    result = function.reduce(values, dtype=dtype)
+    warp.write(dst, np.full(LANES, result, dtype), lanes)
+
+
+def _elect(warp: Any, ins: Instruction, lanes: np.ndarray) -> None:
+    """``elect.sync d|p, mask``: the lowest lane is elected."""
+    _note(warp, ins, lanes)
+    dst = ins.operands[0]
+    leader = int(lanes.argmax())
+    first, second = (dst.first, dst.second) if isinstance(dst, Pair) else (Sink(), dst)
+    warp.write(first, leader, lanes)
+    warp.write(second, LANE == leader, lanes)
+
+
+def _barrier(warp: Any, ins: Instruction, lanes: np.ndarray) -> None:
+    """``bar.warp.sync``."""
+    _note(warp, ins, lanes)
+
+
+def _movmatrix(warp: Any, ins: Instruction, lanes: np.ndarray) -> None:
+    """``movmatrix.sync.aligned.m8n8.trans.b16``."""
+    value = warp.read(ins.operands[1], np.uint32).copy().view(np.uint16).reshape(8, 8)
+    turned = np.ascontiguousarray(value.T).reshape(-1).view(np.uint32)
+    warp.write(ins.operands[0], turned, lanes)
+
+
+def _check_shfl(ins: Instruction) -> None:
+    if ins.parts[1] != "sync" or ins.parts[2] not in ("up", "down", "bfly", "idx"):
+        ins.unmodelled("only shfl.sync.{up,down,bfly,idx}.b32")
+
+
+def _check_vote(ins: Instruction) -> None:
+    if ins.parts[1] != "sync" or ins.parts[2] not in ("all", "any", "uni", "ballot"):
+        ins.unmodelled("only vote.sync.{all,any,uni,ballot}")
+
+
+handler("shfl", check=_check_shfl)(_collective(4, _shfl))
+handler("vote", check=_check_vote)(_collective(2, _vote))
+handler("match")(_collective(2, _match))
+handler("redux")(_collective(2, _redux))
+handler("elect")(_collective(1, _elect))
+handler("bar.warp.sync")(_collective(0, _barrier))
+
+
+@handler("movmatrix")
+def movmatrix(warp: Any, ins: Instruction) -> None:
+    """Transpose an 8x8 fragment; the whole warp must be converged."""
+    if not warp.full:
+        warp.machine.finding("aligned-divergence", f"`{ins.text}` is executed by lanes "
+                             f"{mask_bits(warp.active):#010x} only", ins=ins, warp=warp)
+    _movmatrix(warp, ins, warp.active)
+
+
+@handler("activemask")
+def activemask(warp: Any, ins: Instruction) -> None:
+    """``activemask.b32``."""
+    warp.write(ins.operands[0], mask_bits(warp.active))
+
+
+@handler("nanosleep")
+def nanosleep(warp: Any, ins: Instruction) -> None:
+    """``nanosleep``: lets the scheduler switch; time moves on."""
+    warp.machine.clock += warp.scalar(ins.operands[0])
+
+
+@handler("griddepcontrol")
+def griddepcontrol(warp: Any, ins: Instruction) -> None:
+    """``griddepcontrol``: a single launch has nothing to wait for."""
+
+
+def member_operand(ins: Instruction) -> Operand:
+    """Give the member-mask operand (the last one)."""
+    return ins.operands[-1]
