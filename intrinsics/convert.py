@@ -103,6 +103,7 @@ def cvt_bf16x2_f32(
         relu: negative values become 0.
         satfinite: clamp to the largest finite value instead of infinity.
     """
+    ...
 
 
 @ptx("cvt.{rounding}{.relu}{.satfinite}.f16x2.f32 {ret}, {hi}, {lo};",
@@ -119,6 +120,7 @@ def cvt_f16x2_f32(
         relu: negative values become 0.
         satfinite: clamp to 65504 instead of infinity.
     """
+    ...
 
 
 @ptx("cvt.{rounding}{.relu}{.satfinite}.bf16.f32 {ret}, {value};",
@@ -127,6 +129,7 @@ def cvt_bf16_f32(
     value: F32, *, rounding: NearestOrZero = "rn", relu: Flag = False, satfinite: Flag = False
 ) -> U16:
     """Round a float32 to the 16 bits of a bfloat16."""
+    ...
 
 
 @ptx("cvt.{rounding}{.relu}{.satfinite}.f16.f32 {ret}, {value};",
@@ -135,18 +138,22 @@ def cvt_f16_f32(
     value: F32, *, rounding: NearestOrZero = "rn", relu: Flag = False, satfinite: Flag = False
 ) -> U16:
     """Round a float32 to the 16 bits of a float16."""
+    ...
 
 
 @ptx("cvt{.ftz}.f32.f16 {ret}, {value};", isa=(7, 0), arch="sm_80", effects="pure",
      section=SECTION)
 def cvt_f32_f16(value: U16, *, ftz: Flag = False) -> F32:
     """Widen the 16 bits of a float16 to float32; ``ftz`` flushes subnormals to 0."""
+    ...
 
 
-@ptx("cvt{.ftz}.f32.bf16 {ret}, {value};", isa=(7, 8), arch="sm_90", effects="pure",
+@ptx("cvt{.ftz}.f32.bf16 {ret}, {value};", isa=lambda v: (7, 8) if v.ftz else (7, 1),
+     arch=lambda v: "sm_90" if v.ftz else "sm_80", effects="pure",
      section=SECTION)
 def cvt_f32_bf16(value: U16, *, ftz: Flag = False) -> F32:
     """Widen the 16 bits of a bfloat16 to float32; ``ftz`` flushes subnormals to 0."""
+    ...
 
 
 def _tf32_isa(v: Variant) -> tuple[int, int]:
@@ -182,54 +189,63 @@ def cvt_tf32_f32(
         relu: negative values become 0; not with ``rna``.
         satfinite: clamp to the largest finite value; with ``rn`` and ``rz`` from sm_100 on.
     """
+    ...
 
 
 @ptx("cvt.rn.satfinite{.relu}.e4m3x2.f32 {ret}, {hi}, {lo};",
      isa=(7, 8), arch="sm_90", effects="pure", section=SECTION)
 def cvt_e4m3x2_f32(hi: F32, lo: F32, *, relu: Flag = False) -> U16:
     """Round two float32 to a pair of e4m3, clamped to +-448; ``hi`` in the upper byte."""
+    ...
 
 
 @ptx("cvt.rn.satfinite{.relu}.e5m2x2.f32 {ret}, {hi}, {lo};",
      isa=(7, 8), arch="sm_90", effects="pure", section=SECTION)
 def cvt_e5m2x2_f32(hi: F32, lo: F32, *, relu: Flag = False) -> U16:
     """Round two float32 to a pair of e5m2, clamped to +-57344; ``hi`` in the upper byte."""
+    ...
 
 
 @ptx("cvt.rn.satfinite{.relu}.e4m3x2.f16x2 {ret}, {value};",
      isa=(7, 8), arch="sm_90", effects="pure", section=SECTION)
 def cvt_e4m3x2_f16x2(value: U32, *, relu: Flag = False) -> U16:
     """Round a pair of float16 to a pair of e4m3, clamped to +-448."""
+    ...
 
 
 @ptx("cvt.rn.satfinite{.relu}.e5m2x2.f16x2 {ret}, {value};",
      isa=(7, 8), arch="sm_90", effects="pure", section=SECTION)
 def cvt_e5m2x2_f16x2(value: U32, *, relu: Flag = False) -> U16:
     """Round a pair of float16 to a pair of e5m2, clamped to +-57344."""
+    ...
 
 
 @ptx("cvt.rn{.relu}.f16x2.e4m3x2 {ret}, {value};",
      isa=(7, 8), arch="sm_90", effects="pure", section=SECTION)
 def cvt_f16x2_e4m3x2(value: U16, *, relu: Flag = False) -> U32:
     """Widen a pair of e4m3 to a pair of float16, exactly."""
+    ...
 
 
 @ptx("cvt.rn{.relu}.f16x2.e5m2x2 {ret}, {value};",
      isa=(7, 8), arch="sm_90", effects="pure", section=SECTION)
 def cvt_f16x2_e5m2x2(value: U16, *, relu: Flag = False) -> U32:
     """Widen a pair of e5m2 to a pair of float16, exactly."""
+    ...
 
 
 @ptx("cvt.rn.satfinite{.relu}.e4m3x2.bf16x2 {ret}, {value};",
      isa=(9, 1), arch=TCGEN05, effects="pure", section=SECTION)
 def cvt_e4m3x2_bf16x2(value: U32, *, relu: Flag = False) -> U16:
     """Round a pair of bfloat16 to a pair of e4m3, clamped to +-448."""
+    ...
 
 
 @ptx("cvt.rn.satfinite{.relu}.e5m2x2.bf16x2 {ret}, {value};",
      isa=(9, 1), arch=TCGEN05, effects="pure", section=SECTION)
 def cvt_e5m2x2_bf16x2(value: U32, *, relu: Flag = False) -> U16:
     """Round a pair of bfloat16 to a pair of e5m2, clamped to +-57344."""
+    ...
 
 
 @ptx("cvt.rn{.relu}{.satfinite}{?scale:.scaled::n2::ue8m0}.bf16x2.e4m3x2 {ret}, {value}{, scale};",
@@ -238,6 +254,7 @@ def cvt_bf16x2_e4m3x2(
     value: U16, scale: U16 | None = None, *, relu: Flag = False, satfinite: Flag = False
 ) -> U32:
     """Widen a pair of e4m3 to a pair of bfloat16, multiplied by a pair of ue8m0 if given."""
+    ...
 
 
 @ptx("cvt.rn{.relu}{.satfinite}{?scale:.scaled::n2::ue8m0}.bf16x2.e5m2x2 {ret}, {value}{, scale};",
@@ -246,22 +263,26 @@ def cvt_bf16x2_e5m2x2(
     value: U16, scale: U16 | None = None, *, relu: Flag = False, satfinite: Flag = False
 ) -> U32:
     """Widen a pair of e5m2 to a pair of bfloat16, multiplied by a pair of ue8m0 if given."""
+    ...
 
 
 @ptx("cvt.rn.bf16.s32 {ret}, {value};", isa=(7, 8), arch="sm_90", effects="pure", section=SECTION)
 def cvt_bf16_s32(value: U32) -> U16:
     """Round an int32 to the 16 bits of a bfloat16."""
+    ...
 
 
 @ptx("cvt.rn.bf16.f16 {ret}, {value};", isa=(7, 8), arch="sm_90", effects="pure", section=SECTION)
 def cvt_bf16_f16(value: U16) -> U16:
     """Round the 16 bits of a float16 to those of a bfloat16."""
+    ...
 
 
 @ptx("cvt.rzi.s32.bf16 {ret}, {value};", isa=(7, 8), arch="sm_90", effects="pure",
      section=SECTION)
 def cvt_s32_bf16(value: U16) -> S32:
     """Truncate the 16 bits of a bfloat16 to an int32."""
+    ...
 
 
 def _integer_kind(v: Variant) -> Kind:
@@ -288,6 +309,7 @@ def cvt_int32_f32(
         rounding: to nearest even (``rni``), towards zero (``rzi``), down (``rmi``), up (``rpi``).
         sat: written out, for types below 32 bits that do not saturate by themselves.
     """
+    ...
 
 
 @ptx("cvt.{rounding}.{type}.f32 {ret}, {value};",
@@ -296,6 +318,7 @@ def cvt_int64_f32(
     value: F32, *, type: Literal["s64", "u64"], rounding: IntegerRounding = "rni"
 ) -> Integer:
     """Round a float32 to a 64-bit integer; NaN gives 2**63."""
+    ...
 
 
 @ptx("cvt.pack.sat.{type}.s32.b32 {ret}, {hi}, {lo}, {rest};",
@@ -310,25 +333,30 @@ def cvt_pack_sat(hi: U32, lo: U32, rest: U32, *, type: Literal["s8", "u8"]) -> U
         rest: its low 16 bits become bits 16-31; two calls pack four integers.
         type: 8-bit type.
     """
+    ...
 
 
 @ptx("mov.b32 {ret}, {{{lo}, {hi}}};", isa=(7, 0), arch="sm_80", effects="pure", section=MOV)
 def pack_b16x2(lo: U16, hi: U16) -> U32:
     """Put two 16-bit values into one 32-bit register."""
+    ...
 
 
 @ptx("mov.b32 {{{ret0}, {ret1}}}, {value};", isa=(7, 0), arch="sm_80", effects="pure",
      section=MOV)
 def unpack_b16x2(value: U32) -> tuple[U16, U16]:
     """Return the lower and the upper 16 bits of a register."""
+    ...
 
 
 @ptx("mov.b64 {ret}, {{{lo}, {hi}}};", isa=(7, 0), arch="sm_80", effects="pure", section=MOV)
 def pack_f32x2(lo: F32, hi: F32) -> U64:
     """Put two float32 into one 64-bit register, as packed arithmetic takes them."""
+    ...
 
 
 @ptx("mov.b64 {{{ret0}, {ret1}}}, {value};", isa=(7, 0), arch="sm_80", effects="pure",
      section=MOV)
 def unpack_f32x2(value: U64) -> tuple[F32, F32]:
     """Return the lower and the upper float32 of a 64-bit register."""
+    ...

@@ -146,7 +146,7 @@ def refused(lines: list[str], isa: Isa, target: str, ptxas: str | Path) -> dict[
         source = Path(folder) / "conformance.ptx"
         source.write_text(text)
         done = subprocess.run(
-            [str(ptxas), f"-arch={target}", "-O0", str(source), "-o", str(Path(folder) / "out")],
+            [str(ptxas), f"-arch={target}", "-O1", str(source), "-o", str(Path(folder) / "out")],
             capture_output=True, text=True, check=False,
         )
     found: dict[int, str] = {}
