@@ -53,6 +53,7 @@ def try_cancel(
         multicast: write the response, and complete the mbarrier, at the same offset in every CTA
             of the cluster.
     """
+    ...
 
 
 @ptx("ld.shared::cta.v2.b64 {{{ret0}, {ret1}}}, [{response}];",
@@ -60,33 +61,39 @@ def try_cancel(
      section="9.7.9.8 Data Movement and Conversion Instructions: ld")
 def load_response(response: Shared) -> tuple[U64, U64]:
     """Load the 16 bytes of a response from shared memory, after waiting for its mbarrier."""
+    ...
 
 
 @ptx(WHOLE + "clusterlaunchcontrol.query_cancel.is_canceled.pred.b128 {ret}, %response; }}",
      isa=(8, 6), arch="sm_100", effects="pure", section=QUERY)
 def query_is_canceled(response: Response) -> Pred:
     """Return whether the request took a cluster; if not, no tile is left for this cluster."""
+    ...
 
 
 @ptx(QUERY_CTAID + "::x.b32.b128 {ret}, %response; }}",
      isa=(8, 6), arch="sm_100", effects="pure", section=QUERY)
 def query_first_ctaid_x(response: Response) -> U32:
     """Return blockIdx.x of the first CTA of the taken cluster; undefined after a failure."""
+    ...
 
 
 @ptx(QUERY_CTAID + "::y.b32.b128 {ret}, %response; }}",
      isa=(8, 6), arch="sm_100", effects="pure", section=QUERY)
 def query_first_ctaid_y(response: Response) -> U32:
     """Return blockIdx.y of the first CTA of the taken cluster; undefined after a failure."""
+    ...
 
 
 @ptx(QUERY_CTAID + "::z.b32.b128 {ret}, %response; }}",
      isa=(8, 6), arch="sm_100", effects="pure", section=QUERY)
 def query_first_ctaid_z(response: Response) -> U32:
     """Return blockIdx.z of the first CTA of the taken cluster; undefined after a failure."""
+    ...
 
 
 @ptx(QUERY_CTAID + ".v4.b32.b128 {{{ret0}, {ret1}, {ret2}, _}}, %response; }}",
      isa=(8, 6), arch="sm_100", effects="pure", section=QUERY)
 def query_first_ctaid(response: Response) -> tuple[U32, U32, U32]:
     """Return blockIdx (x, y, z) of the first CTA of the taken cluster."""
+    ...

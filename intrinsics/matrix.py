@@ -51,6 +51,7 @@ def ldmatrix(
         ``num`` uint32, two elements each: register ``i`` is row ``lane // 4``, columns
         ``2 * (lane % 4) + {0, 1}`` of matrix ``i`` (row and column swapped with ``trans``).
     """
+    ...
 
 
 @ptx("stmatrix.sync.aligned.m8n8.x{num}{.trans}.shared::cta.b16 [{addr}], {regs};",
@@ -67,6 +68,7 @@ def stmatrix(
         num: matrices.
         trans: transpose each matrix on the way.
     """
+    ...
 
 
 @ptx("movmatrix.sync.aligned.m8n8.trans.b16 {ret}, {value};",
@@ -78,6 +80,7 @@ def movmatrix(value: U32) -> U32:
     Args:
         value: two elements in the layout of :func:`ldmatrix`.
     """
+    ...
 
 
 @ptx("ldmatrix.sync.aligned.m16n16.x{num}.trans.shared::cta.b8 {ret}, [{addr}];",
@@ -92,6 +95,7 @@ def ldmatrix_m16n16_b8(addr: Shared, *, num: Literal[1, 2]) -> WideMatrices:
     Returns:
         ``2 * num`` uint32, four bytes each.
     """
+    ...
 
 
 @ptx("ldmatrix.sync.aligned.m16n16.x{num}.trans.shared::cta.b8x16.{packing} {ret}, [{addr}];",
@@ -110,6 +114,7 @@ def ldmatrix_m16n16_unpack(
     Returns:
         ``2 * num`` uint32, one element in each byte.
     """
+    ...
 
 
 @ptx("ldmatrix.sync.aligned.m8n16.x{num}.shared::cta.b8x16.{packing} {ret}, [{addr}];",
@@ -129,6 +134,7 @@ def ldmatrix_m8n16_unpack(
         ``num`` uint32: register ``i`` is row ``lane // 4``, columns ``4 * (lane % 4) + 0..3`` of
         matrix ``i``, one element in each byte.
     """
+    ...
 
 
 @ptx("stmatrix.sync.aligned.m16n8.x{num}.trans.shared::cta.b8 [{addr}], {regs};",
@@ -143,3 +149,4 @@ def stmatrix_m16n8_b8(addr: Shared, regs: Matrices, *, num: Literal[1, 2, 4]) ->
             column ``2 * (lane % 4) + e % 2``.
         num: matrices.
     """
+    ...

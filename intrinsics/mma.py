@@ -102,6 +102,7 @@ def f16(
         k: inner dimension.
         d_type: type of C and D.
     """
+    ...
 
 
 @ptx(MMA + ".f32.bf16.bf16.f32 {ret}, {a}, {b}, {c};",
@@ -117,6 +118,7 @@ def bf16(
         c: fragment of C, 16 x 8; may be the previous D.
         k: inner dimension.
     """
+    ...
 
 
 @ptx(MMA + ".f32.tf32.tf32.f32 {ret}, {a}, {b}, {c};",
@@ -132,6 +134,7 @@ def tf32(
         c: fragment of C, 16 x 8; may be the previous D.
         k: inner dimension.
     """
+    ...
 
 
 @ptx(MMA + "{.satfinite}.s32.{a_type}.{b_type}.s32 {ret}, {a}, {b}, {c};",
@@ -151,6 +154,7 @@ def int8(
         b_type: element type of B; may differ.
         satfinite: clamp instead of wrapping on overflow.
     """
+    ...
 
 
 @ptx(MMA + "{.satfinite}.s32.{a_type}.{b_type}.s32 {ret}, {a}, {b}, {c};",
@@ -170,6 +174,7 @@ def int4(
         b_type: element type of B; may differ.
         satfinite: clamp instead of wrapping on overflow.
     """
+    ...
 
 
 def _b1_isa(v: Variant) -> tuple[int, int]:
@@ -194,6 +199,7 @@ def b1(
         k: inner dimension.
         op: how bits are combined.
     """
+    ...
 
 
 @ptx(MMA + ".{d_type}.{a_type}.{b_type}.{d_type} {ret}, {a}, {b}, {c};",
@@ -213,6 +219,7 @@ def fp8(
         b_type: element type of B; may differ.
         d_type: type of C and D; f16, and k=16, need PTX ISA 8.7.
     """
+    ...
 
 
 @ptx(MMA + ".f64.f64.f64.f64 {ret}, {a}, {b}, {c};",
@@ -228,6 +235,7 @@ def f64(
         c: fragment of C, 16 x 8; may be the previous D.
         k: inner dimension.
     """
+    ...
 
 
 @ptx("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {ret}, {a}, {b}, {c};",
@@ -243,3 +251,4 @@ def f64_m8n8k4(
         b: k ``lane % 4``, column ``lane // 4``.
         c: row ``lane // 4``, columns ``2 * (lane % 4)`` and ``+ 1``.
     """
+    ...

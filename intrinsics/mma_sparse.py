@@ -77,6 +77,7 @@ def sp_f16(
         selector: lanes that supply the metadata.
         d_type: type of C and D.
     """
+    ...
 
 
 @ptx(MMA + ".f32.bf16.bf16.f32" + TAIL,
@@ -96,6 +97,7 @@ def sp_bf16(
         k: inner dimension, before compression.
         selector: lanes that supply the metadata.
     """
+    ...
 
 
 @ptx(MMA + ".f32.tf32.tf32.f32" + TAIL,
@@ -115,6 +117,7 @@ def sp_tf32(
         k: inner dimension, before compression.
         selector: lanes that supply the metadata.
     """
+    ...
 
 
 @ptx(MMA + "{.satfinite}.s32.{a_type}.{b_type}.s32" + TAIL,
@@ -138,6 +141,7 @@ def sp_int8(
         b_type: element type of B; may differ.
         satfinite: clamp instead of wrapping on overflow.
     """
+    ...
 
 
 @ptx(MMA + "{.satfinite}.s32.{a_type}.{b_type}.s32" + TAIL,
@@ -161,6 +165,7 @@ def sp_int4(
         b_type: element type of B; may differ.
         satfinite: clamp instead of wrapping on overflow.
     """
+    ...
 
 
 @ptx(MMA + ".f32.{a_type}.{b_type}.f32" + TAIL,
@@ -183,3 +188,4 @@ def sp_fp8(
         a_type: element type of A.
         b_type: element type of B; may differ.
     """
+    ...

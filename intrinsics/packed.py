@@ -56,6 +56,7 @@ def add_f32x2(
     a: U64, b: U64, *, rounding: Rounding = "", ftz: Flag = False
 ) -> U64:
     """Add two pairs of float32."""
+    ...
 
 
 @ptx("sub{.rounding}{.ftz}.f32x2 {ret}, {a}, {b};",
@@ -64,6 +65,7 @@ def sub_f32x2(
     a: U64, b: U64, *, rounding: Rounding = "", ftz: Flag = False
 ) -> U64:
     """Subtract two pairs of float32."""
+    ...
 
 
 @ptx("mul{.rounding}{.ftz}.f32x2 {ret}, {a}, {b};",
@@ -72,6 +74,7 @@ def mul_f32x2(
     a: U64, b: U64, *, rounding: Rounding = "", ftz: Flag = False
 ) -> U64:
     """Multiply two pairs of float32."""
+    ...
 
 
 @ptx("fma.{rounding}{.ftz}.f32x2 {ret}, {a}, {b}, {c};",
@@ -80,6 +83,7 @@ def fma_f32x2(
     a: U64, b: U64, c: U64, *, rounding: Literal["rn", "rz", "rm", "rp"] = "rn", ftz: Flag = False
 ) -> U64:
     """Compute a * b + c on pairs of float32, rounded once."""
+    ...
 
 
 @ptx("add{.rounding}{.ftz}{.sat}.f16x2 {ret}, {a}, {b};",
@@ -88,12 +92,14 @@ def add_f16x2(
     a: U32, b: U32, *, rounding: Nearest = "", ftz: Flag = False, sat: Flag = False
 ) -> U32:
     """Add two pairs of float16."""
+    ...
 
 
 @ptx("add{.rounding}.bf16x2 {ret}, {a}, {b};",
      isa=(7, 8), arch="sm_90", effects="pure", section=HALF)
 def add_bf16x2(a: U32, b: U32, *, rounding: Nearest = "") -> U32:
     """Add two pairs of bfloat16."""
+    ...
 
 
 @ptx("sub{.rounding}{.ftz}{.sat}.f16x2 {ret}, {a}, {b};",
@@ -102,12 +108,14 @@ def sub_f16x2(
     a: U32, b: U32, *, rounding: Nearest = "", ftz: Flag = False, sat: Flag = False
 ) -> U32:
     """Subtract two pairs of float16."""
+    ...
 
 
 @ptx("sub{.rounding}.bf16x2 {ret}, {a}, {b};",
      isa=(7, 8), arch="sm_90", effects="pure", section=HALF)
 def sub_bf16x2(a: U32, b: U32, *, rounding: Nearest = "") -> U32:
     """Subtract two pairs of bfloat16."""
+    ...
 
 
 @ptx("mul{.rounding}{.ftz}{.sat}.f16x2 {ret}, {a}, {b};",
@@ -116,12 +124,14 @@ def mul_f16x2(
     a: U32, b: U32, *, rounding: Nearest = "", ftz: Flag = False, sat: Flag = False
 ) -> U32:
     """Multiply two pairs of float16."""
+    ...
 
 
 @ptx("mul{.rounding}.bf16x2 {ret}, {a}, {b};",
      isa=(7, 8), arch="sm_90", effects="pure", section=HALF)
 def mul_bf16x2(a: U32, b: U32, *, rounding: Nearest = "") -> U32:
     """Multiply two pairs of bfloat16."""
+    ...
 
 
 @ptx("fma.rn{.ftz}{.sat}{.relu}.f16x2 {ret}, {a}, {b}, {c};",
@@ -130,12 +140,14 @@ def fma_f16x2(
     a: U32, b: U32, c: U32, *, ftz: Flag = False, sat: Flag = False, relu: Flag = False
 ) -> U32:
     """Compute a * b + c on pairs of float16, rounded once; ``sat`` or ``relu``, not both."""
+    ...
 
 
 @ptx("fma.rn{.relu}.bf16x2 {ret}, {a}, {b}, {c};",
      isa=(7, 0), arch="sm_80", effects="pure", section=HALF)
 def fma_bf16x2(a: U32, b: U32, c: U32, *, relu: Flag = False) -> U32:
     """Compute a * b + c on pairs of bfloat16, rounded once."""
+    ...
 
 
 @ptx("fma.rn.oob{.relu}.{type} {ret}, {a}, {b}, {c};",
@@ -144,30 +156,35 @@ def fma_oob(
     a: U32, b: U32, c: U32, *, type: Literal["f16x2", "bf16x2"], relu: Flag = False
 ) -> U32:
     """Compute a * b + c; an operand that is the out-of-bounds NaN of a tensor map gives 0."""
+    ...
 
 
 @ptx("neg{.ftz}.f16x2 {ret}, {a};",
      isa=(7, 0), arch="sm_80", effects="pure", section=HALF)
 def neg_f16x2(a: U32, *, ftz: Flag = False) -> U32:
     """Negate a pair of float16."""
+    ...
 
 
 @ptx("neg.bf16x2 {ret}, {a};",
      isa=(7, 0), arch="sm_80", effects="pure", section=HALF)
 def neg_bf16x2(a: U32) -> U32:
     """Negate a pair of bfloat16."""
+    ...
 
 
 @ptx("abs{.ftz}.f16x2 {ret}, {a};",
      isa=(7, 0), arch="sm_80", effects="pure", section=HALF)
 def abs_f16x2(a: U32, *, ftz: Flag = False) -> U32:
     """Take the absolute value of a pair of float16."""
+    ...
 
 
 @ptx("abs.bf16x2 {ret}, {a};",
      isa=(7, 0), arch="sm_80", effects="pure", section=HALF)
 def abs_bf16x2(a: U32) -> U32:
     """Take the absolute value of a pair of bfloat16."""
+    ...
 
 
 @ptx("min{.ftz}{.NaN}{.sign}.f16x2 {ret}, {a}, {b};",
@@ -176,6 +193,7 @@ def min_f16x2(
     a: U32, b: U32, *, ftz: Flag = False, NaN: Flag = False, sign: Sign = ""
 ) -> U32:
     """Return the smaller of each of two pairs of float16."""
+    ...
 
 
 @ptx("min{.NaN}{.sign}.bf16x2 {ret}, {a}, {b};",
@@ -184,6 +202,7 @@ def min_bf16x2(
     a: U32, b: U32, *, NaN: Flag = False, sign: Sign = ""
 ) -> U32:
     """Return the smaller of each of two pairs of bfloat16."""
+    ...
 
 
 @ptx("max{.ftz}{.NaN}{.sign}.f16x2 {ret}, {a}, {b};",
@@ -192,6 +211,7 @@ def max_f16x2(
     a: U32, b: U32, *, ftz: Flag = False, NaN: Flag = False, sign: Sign = ""
 ) -> U32:
     """Return the larger of each of two pairs of float16."""
+    ...
 
 
 @ptx("max{.NaN}{.sign}.bf16x2 {ret}, {a}, {b};",
@@ -200,6 +220,7 @@ def max_bf16x2(
     a: U32, b: U32, *, NaN: Flag = False, sign: Sign = ""
 ) -> U32:
     """Return the larger of each of two pairs of bfloat16."""
+    ...
 
 
 @ptx("min{.ftz}{.NaN}{.abs}.f32 {ret}, {a}, {b}, {c};",
@@ -208,6 +229,7 @@ def min3_f32(
     a: F32, b: F32, c: F32, *, ftz: Flag = False, NaN: Flag = False, abs: Flag = False
 ) -> F32:
     """Return the smallest of three float32, or of their absolute values."""
+    ...
 
 
 @ptx("max{.ftz}{.NaN}{.abs}.f32 {ret}, {a}, {b}, {c};",
@@ -216,6 +238,7 @@ def max3_f32(
     a: F32, b: F32, c: F32, *, ftz: Flag = False, NaN: Flag = False, abs: Flag = False
 ) -> F32:
     """Return the largest of three float32, or of their absolute values."""
+    ...
 
 
 @ptx("add{.rounding}{.sat}.f32.{type} {ret}, {a}, {b};",
@@ -224,6 +247,7 @@ def add_f32_mixed(
     a: U16, b: F32, *, type: Literal["f16", "bf16"], rounding: Rounding = "", sat: Flag = False
 ) -> F32:
     """Add the narrow ``a`` to a float32, in float32."""
+    ...
 
 
 @ptx("sub{.rounding}{.sat}.f32.{type} {ret}, {a}, {b};",
@@ -232,6 +256,7 @@ def sub_f32_mixed(
     a: U16, b: F32, *, type: Literal["f16", "bf16"], rounding: Rounding = "", sat: Flag = False
 ) -> F32:
     """Subtract a float32 from the narrow ``a``, in float32."""
+    ...
 
 
 @ptx("fma.rn{.sat}.f32.{type} {ret}, {a}, {b}, {c};",
@@ -240,18 +265,21 @@ def fma_f32_mixed(
     a: U16, b: U16, c: F32, *, type: Literal["f16", "bf16"], sat: Flag = False
 ) -> F32:
     """Compute a * b + c in float32 from 16-bit ``a`` and ``b``."""
+    ...
 
 
 @ptx("set.{comparison}{.ftz}.f16x2.f16x2 {ret}, {a}, {b};",
      isa=(7, 0), arch="sm_80", effects="pure", section=COMPARE)
 def set_f16x2(a: U32, b: U32, *, comparison: Comparison, ftz: Flag = False) -> U32:
     """Compare pairs of float16: 1.0 where true, 0.0 where false."""
+    ...
 
 
 @ptx("set.{comparison}.bf16x2.bf16x2 {ret}, {a}, {b};",
      isa=(7, 8), arch="sm_90", effects="pure", section=COMPARE)
 def set_bf16x2(a: U32, b: U32, *, comparison: Comparison) -> U32:
     """Compare pairs of bfloat16: 1.0 where true, 0.0 where false."""
+    ...
 
 
 @ptx("setp.{comparison}{.ftz}.f16x2 {ret0}|{ret1}, {a}, {b};",
@@ -260,12 +288,14 @@ def setp_f16x2(
     a: U32, b: U32, *, comparison: Comparison, ftz: Flag = False
 ) -> tuple[Pred, Pred]:
     """Compare pairs of float16; return the result of the low and of the high element."""
+    ...
 
 
 @ptx("setp.{comparison}.bf16x2 {ret0}|{ret1}, {a}, {b};",
      isa=(7, 8), arch="sm_90", effects="pure", section=COMPARE)
 def setp_bf16x2(a: U32, b: U32, *, comparison: Comparison) -> tuple[Pred, Pred]:
     """Compare pairs of bfloat16; return the result of the low and of the high element."""
+    ...
 
 
 @ptx("{op}.{type} {ret}, {a}, {b};",
@@ -274,6 +304,7 @@ def integer16x2(
     a: U32, b: U32, *, op: Literal["add", "min", "max"], type: Literal["s16x2", "u16x2"]
 ) -> U32:
     """Add, or take the minimum or maximum of, two pairs of 16-bit integers."""
+    ...
 
 
 @ptx("{op}.relu.{type} {ret}, {a}, {b};",
@@ -282,87 +313,102 @@ def integer_relu(
     a: U32, b: U32, *, op: Literal["min", "max"], type: Literal["s32", "s16x2"]
 ) -> U32:
     """Take the minimum or maximum, then clamp negative results to 0."""
+    ...
 
 
 @ptx("tanh.approx.f32 {ret}, {a};",
      isa=(7, 0), arch="sm_80", effects="pure", section=FLOAT)
 def tanh_f32(a: F32) -> F32:
     """Approximate tanh; relative error at most 2**-11."""
+    ...
 
 
 @ptx("tanh.approx.f16x2 {ret}, {a};",
      isa=(7, 0), arch="sm_80", effects="pure", section=HALF)
 def tanh_f16x2(a: U32) -> U32:
     """Approximate tanh of a pair of float16; absolute error at most 2**-10.987."""
+    ...
 
 
 @ptx("tanh.approx.bf16x2 {ret}, {a};",
      isa=(7, 8), arch="sm_90", effects="pure", section=HALF)
 def tanh_bf16x2(a: U32) -> U32:
     """Approximate tanh of a pair of bfloat16; absolute error at most 2**-8."""
+    ...
 
 
 @ptx("tanh.approx.f16 {ret}, {a};",
      isa=(7, 0), arch="sm_80", effects="pure", section=HALF)
 def tanh_f16(a: U16) -> U16:
     """Approximate tanh of a float16."""
+    ...
 
 
 @ptx("tanh.approx.bf16 {ret}, {a};",
      isa=(7, 8), arch="sm_90", effects="pure", section=HALF)
 def tanh_bf16(a: U16) -> U16:
     """Approximate tanh of a bfloat16."""
+    ...
 
 
 @ptx("ex2.approx{.ftz}.f32 {ret}, {a};",
      isa=(7, 0), arch="sm_80", effects="pure", section=FLOAT)
 def ex2_f32(a: F32, *, ftz: Flag = True) -> F32:
     """Approximate 2**a, at most 2 ulp off; without ``ftz`` five instructions of machine code."""
+    ...
 
 
 @ptx("ex2.approx.f16x2 {ret}, {a};",
      isa=(7, 0), arch="sm_80", effects="pure", section=HALF)
 def ex2_f16x2(a: U32) -> U32:
     """Approximate 2**a of a pair of float16; relative error at most 2**-9.9."""
+    ...
 
 
 @ptx("ex2.approx.ftz.bf16x2 {ret}, {a};",
      isa=(7, 8), arch="sm_90", effects="pure", section=HALF)
 def ex2_bf16x2(a: U32) -> U32:
     """Approximate 2**a of a pair of bfloat16; relative error at most 2**-7."""
+    ...
 
 
 @ptx("ex2.approx.f16 {ret}, {a};",
      isa=(7, 0), arch="sm_80", effects="pure", section=HALF)
 def ex2_f16(a: U16) -> U16:
     """Approximate 2**a of a float16."""
+    ...
 
 
 @ptx("ex2.approx.ftz.bf16 {ret}, {a};",
      isa=(7, 8), arch="sm_90", effects="pure", section=HALF)
 def ex2_bf16(a: U16) -> U16:
     """Approximate 2**a of a bfloat16."""
+    ...
 
 
 @ptx("lg2.approx{.ftz}.f32 {ret}, {a};",
      isa=(7, 0), arch="sm_80", effects="pure", section=FLOAT)
 def lg2_f32(a: F32, *, ftz: Flag = False) -> F32:
     """Approximate the base-2 logarithm of a float32."""
+    ...
 
 
 @ptx("rcp.approx{.ftz}.f32 {ret}, {a};",
      isa=(7, 0), arch="sm_80", effects="pure", section=FLOAT)
 def rcp_f32(a: F32, *, ftz: Flag = False) -> F32:
     """Approximate 1 / a in float32."""
+    ...
 
 
 @ptx("rsqrt.approx{.ftz}.f32 {ret}, {a};",
      isa=(7, 0), arch="sm_80", effects="pure", section=FLOAT)
 def rsqrt_f32(a: F32, *, ftz: Flag = False) -> F32:
     """Approximate 1 / sqrt(a) in float32."""
+    ...
 
 
 @ptx("sqrt.approx{.ftz}.f32 {ret}, {a};",
      isa=(7, 0), arch="sm_80", effects="pure", section=FLOAT)
 def sqrt_f32(a: F32, *, ftz: Flag = False) -> F32:
     """Approximate the square root of a float32."""
+    ...

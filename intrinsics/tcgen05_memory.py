@@ -28,6 +28,7 @@ def alloc(slot: Shared, columns: Columns, *, cta_group: CtaGroup = 1) -> None:
         columns: 32, 64, 128, 256 or 512, all 128 lanes each.
         cta_group: 1, or 2 for a CTA pair; one kernel uses only one of them.
     """
+    ...
 
 
 @ptx("tcgen05.dealloc.cta_group::{cta_group}.sync.aligned.b32 {taddr}, {columns};",
@@ -43,12 +44,14 @@ def dealloc(taddr: Tmem, columns: Columns, *, cta_group: CtaGroup = 1) -> None:
         columns: as allocated.
         cta_group: as allocated.
     """
+    ...
 
 
 @ptx("tcgen05.relinquish_alloc_permit.cta_group::{cta_group}.sync.aligned;",
      isa=(8, 6), arch=TCGEN05, effects="memory convergent", section=SECTION + ": relinquish")
 def relinquish_alloc_permit(*, cta_group: CtaGroup = 1) -> None:
     """Give up the right to allocate, so that another CTA on the SM can. A full warp executes it."""
+    ...
 
 
 def _reg_kind(v: Variant) -> Kind:
@@ -102,6 +105,7 @@ def ld_32x32b(
         pack: put the low 16 bits of two neighbouring columns into one register; the span doubles.
         dtype: type of the registers.
     """
+    ...
 
 
 @ptx("tcgen05.ld.sync.aligned.16x64b.x{num}{?pack:.pack::16b}.b32 {ret}, "
@@ -123,6 +127,7 @@ def ld_16x64b(
         pack: put the low 16 bits of two neighbouring columns into one register; the span doubles.
         dtype: type of the registers.
     """
+    ...
 
 
 @ptx("tcgen05.ld.sync.aligned.16x128b.x{num}{?pack:.pack::16b}.b32 {ret}, "
@@ -144,6 +149,7 @@ def ld_16x128b(
         pack: put the low 16 bits of two neighbouring columns into one register; the span doubles.
         dtype: type of the registers.
     """
+    ...
 
 
 @ptx("tcgen05.ld.sync.aligned.16x256b.x{num}{?pack:.pack::16b}.b32 {ret}, "
@@ -166,6 +172,7 @@ def ld_16x256b(
         pack: put the low 16 bits of two neighbouring columns into one register; the span doubles.
         dtype: type of the registers.
     """
+    ...
 
 
 @ptx("tcgen05.ld.sync.aligned.16x32bx2.x{num}{?pack:.pack::16b}.b32 {ret}, "
@@ -189,6 +196,7 @@ def ld_16x32bx2(
         pack: put the low 16 bits of two neighbouring columns into one register; the span doubles.
         dtype: type of the registers.
     """
+    ...
 
 
 @ptx("tcgen05.st.sync.aligned.32x32b.x{num}{?unpack:.unpack::16b}.b32 [{taddr}], "
@@ -210,6 +218,7 @@ def st_32x32b(
         unpack: spread two 16-bit values of a register over two columns; the span doubles.
         dtype: type of the registers.
     """
+    ...
 
 
 @ptx("tcgen05.st.sync.aligned.16x64b.x{num}{?unpack:.unpack::16b}.b32 [{taddr}], "
@@ -231,6 +240,7 @@ def st_16x64b(
         unpack: spread two 16-bit values of a register over two columns; the span doubles.
         dtype: type of the registers.
     """
+    ...
 
 
 @ptx("tcgen05.st.sync.aligned.16x128b.x{num}{?unpack:.unpack::16b}.b32 [{taddr}], "
@@ -252,6 +262,7 @@ def st_16x128b(
         unpack: spread two 16-bit values of a register over two columns; the span doubles.
         dtype: type of the registers.
     """
+    ...
 
 
 @ptx("tcgen05.st.sync.aligned.16x256b.x{num}{?unpack:.unpack::16b}.b32 [{taddr}], "
@@ -273,6 +284,7 @@ def st_16x256b(
         unpack: spread two 16-bit values of a register over two columns; the span doubles.
         dtype: type of the registers.
     """
+    ...
 
 
 @ptx("tcgen05.st.sync.aligned.16x32bx2.x{num}{?unpack:.unpack::16b}.b32 [{taddr}], {half_offset}, "
@@ -296,3 +308,4 @@ def st_16x32bx2(
         unpack: spread two 16-bit values of a register over two columns; the span doubles.
         dtype: type of the registers.
     """
+    ...

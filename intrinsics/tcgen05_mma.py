@@ -1,4 +1,4 @@
-"""tcgen05.mma of f16, tf32, f8f6f4 and i8; imported as ``tcgen05``, whose docstring has the rules."""
+"""tcgen05.mma of f16, tf32, f8f6f4 and i8; imported as ``tcgen05``, which has the rules."""
 
 from __future__ import annotations
 
@@ -44,6 +44,7 @@ def mma_f16(
         scale_input_d: D is divided by 2 ** scale_input_d before the addition.
         collector_a: hint to keep or reuse A in the collector buffer.
     """
+    ...
 
 
 @ptx("tcgen05.mma.cta_group::{cta_group}.kind::tf32"
@@ -71,6 +72,7 @@ def mma_tf32(
         scale_input_d: D is divided by 2 ** scale_input_d before the addition.
         collector_a: hint to keep or reuse A in the collector buffer.
     """
+    ...
 
 
 @ptx("tcgen05.mma.cta_group::{cta_group}.kind::f8f6f4"
@@ -96,6 +98,7 @@ def mma_f8f6f4(
         cta_group: 1, or 2 for a CTA pair.
         collector_a: hint to keep or reuse A in the collector buffer.
     """
+    ...
 
 
 @ptx("tcgen05.mma.cta_group::{cta_group}.kind::i8"
@@ -121,6 +124,7 @@ def mma_i8(
         cta_group: 1, or 2 for a CTA pair.
         collector_a: hint to keep or reuse A in the collector buffer.
     """
+    ...
 
 
 @ptx("tcgen05.mma.cta_group::{cta_group}.kind::f16{.ashift}"
@@ -149,6 +153,7 @@ def mma_f16_ts(
         collector_a: hint to keep or reuse A in the collector buffer.
         ashift: shift the rows of A down by one; M = 128 or 256, not with fill or use.
     """
+    ...
 
 
 @ptx("tcgen05.mma.cta_group::{cta_group}.kind::tf32{.ashift}"
@@ -177,6 +182,7 @@ def mma_tf32_ts(
         collector_a: hint to keep or reuse A in the collector buffer.
         ashift: shift the rows of A down by one; M = 128 or 256, not with fill or use.
     """
+    ...
 
 
 @ptx("tcgen05.mma.cta_group::{cta_group}.kind::f8f6f4{.ashift}"
@@ -204,6 +210,7 @@ def mma_f8f6f4_ts(
         collector_a: hint to keep or reuse A in the collector buffer.
         ashift: shift the rows of A down by one; M = 128 or 256, not with fill or use.
     """
+    ...
 
 
 @ptx("tcgen05.mma.cta_group::{cta_group}.kind::i8{.ashift}"
@@ -231,3 +238,4 @@ def mma_i8_ts(
         collector_a: hint to keep or reuse A in the collector buffer.
         ashift: shift the rows of A down by one; M = 128 or 256, not with fill or use.
     """
+    ...

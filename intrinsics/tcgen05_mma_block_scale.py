@@ -13,6 +13,7 @@ from nbtc.intrinsics.tcgen05_types import (
     block_arch,
     block_arch_sparse,
     block_isa,
+    nvf4_isa,
 )
 from nbtc.ptx.kinds import U32, Descriptor100, Pred, Tmem
 from nbtc.ptx.spec import ptx
@@ -48,6 +49,7 @@ def mma_mxf8f6f4(
             (``block32``). ``blockN`` also exists for sm_100f.
         collector_a: hint to keep or reuse A in the collector buffer.
     """
+    ...
 
 
 @ptx("tcgen05.mma.cta_group::{cta_group}.kind::mxf4.block_scale{.scale_vec}"
@@ -77,12 +79,13 @@ def mma_mxf4(
             (``block32``). ``blockN`` also exists for sm_100f.
         collector_a: hint to keep or reuse A in the collector buffer.
     """
+    ...
 
 
 @ptx("tcgen05.mma.cta_group::{cta_group}.kind::mxf4nvf4.block_scale{.scale_vec}"
      "{?collector_a:.collector::a::}{collector_a} [{d}], {a_desc}, "
      "{b_desc}, {idesc}, [{sfa}], [{sfb}], {scale_d};",
-     isa=block_isa, arch=block_arch, effects="memory",
+     isa=nvf4_isa, arch=block_arch, effects="memory",
      section=SECTION + ": mma")
 def mma_mxf4nvf4(
     d: Tmem, a_desc: Descriptor100, b_desc: Descriptor100, idesc: U32, sfa: Tmem, sfb: Tmem,
@@ -106,6 +109,7 @@ def mma_mxf4nvf4(
             ``blockN`` also exists for sm_100f.
         collector_a: hint to keep or reuse A in the collector buffer.
     """
+    ...
 
 
 @ptx("tcgen05.mma.cta_group::{cta_group}.kind::mxf8f6f4.block_scale{.scale_vec}"
@@ -136,6 +140,7 @@ def mma_mxf8f6f4_ts(
             (``block32``). ``blockN`` also exists for sm_100f.
         collector_a: hint to keep or reuse A in the collector buffer.
     """
+    ...
 
 
 @ptx("tcgen05.mma.cta_group::{cta_group}.kind::mxf4.block_scale{.scale_vec}"
@@ -165,12 +170,13 @@ def mma_mxf4_ts(
             (``block32``). ``blockN`` also exists for sm_100f.
         collector_a: hint to keep or reuse A in the collector buffer.
     """
+    ...
 
 
 @ptx("tcgen05.mma.cta_group::{cta_group}.kind::mxf4nvf4.block_scale{.scale_vec}"
      "{?collector_a:.collector::a::}{collector_a} [{d}], [{a}], "
      "{b_desc}, {idesc}, [{sfa}], [{sfb}], {scale_d};",
-     isa=block_isa, arch=block_arch, effects="memory",
+     isa=nvf4_isa, arch=block_arch, effects="memory",
      section=SECTION + ": mma")
 def mma_mxf4nvf4_ts(
     d: Tmem, a: Tmem, b_desc: Descriptor100, idesc: U32, sfa: Tmem, sfb: Tmem,
@@ -194,6 +200,7 @@ def mma_mxf4nvf4_ts(
             ``blockN`` also exists for sm_100f.
         collector_a: hint to keep or reuse A in the collector buffer.
     """
+    ...
 
 
 @ptx("tcgen05.mma.sp.cta_group::{cta_group}.kind::mxf8f6f4.block_scale{.scale_vec}"
@@ -225,6 +232,7 @@ def mma_sp_mxf8f6f4(
             (``block32``). ``blockN`` also exists for sm_100f.
         collector_a: hint to keep or reuse A in the collector buffer.
     """
+    ...
 
 
 @ptx("tcgen05.mma.sp.cta_group::{cta_group}.kind::mxf4.block_scale{.scale_vec}"
@@ -255,12 +263,13 @@ def mma_sp_mxf4(
             (``block32``). ``blockN`` also exists for sm_100f.
         collector_a: hint to keep or reuse A in the collector buffer.
     """
+    ...
 
 
 @ptx("tcgen05.mma.sp.cta_group::{cta_group}.kind::mxf4nvf4.block_scale{.scale_vec}"
      "{?collector_a:.collector::a::}{collector_a} [{d}], {a_desc}, "
      "{b_desc}, [{metadata}], {idesc}, [{sfa}], [{sfb}], {scale_d};",
-     isa=block_isa, arch=block_arch_sparse, effects="memory",
+     isa=nvf4_isa, arch=block_arch_sparse, effects="memory",
      section=SECTION + ": mma")
 def mma_sp_mxf4nvf4(
     d: Tmem, a_desc: Descriptor100, b_desc: Descriptor100, metadata: Tmem, idesc: U32, sfa: Tmem,
@@ -285,6 +294,7 @@ def mma_sp_mxf4nvf4(
             ``blockN`` also exists for sm_100f.
         collector_a: hint to keep or reuse A in the collector buffer.
     """
+    ...
 
 
 @ptx("tcgen05.mma.sp.cta_group::{cta_group}.kind::mxf8f6f4.block_scale{.scale_vec}"
@@ -316,6 +326,7 @@ def mma_sp_mxf8f6f4_ts(
             (``block32``). ``blockN`` also exists for sm_100f.
         collector_a: hint to keep or reuse A in the collector buffer.
     """
+    ...
 
 
 @ptx("tcgen05.mma.sp.cta_group::{cta_group}.kind::mxf4.block_scale{.scale_vec}"
@@ -346,12 +357,13 @@ def mma_sp_mxf4_ts(
             (``block32``). ``blockN`` also exists for sm_100f.
         collector_a: hint to keep or reuse A in the collector buffer.
     """
+    ...
 
 
 @ptx("tcgen05.mma.sp.cta_group::{cta_group}.kind::mxf4nvf4.block_scale{.scale_vec}"
      "{?collector_a:.collector::a::}{collector_a} [{d}], [{a}], "
      "{b_desc}, [{metadata}], {idesc}, [{sfa}], [{sfb}], {scale_d};",
-     isa=block_isa, arch=block_arch_sparse, effects="memory",
+     isa=nvf4_isa, arch=block_arch_sparse, effects="memory",
      section=SECTION + ": mma")
 def mma_sp_mxf4nvf4_ts(
     d: Tmem, a: Tmem, b_desc: Descriptor100, metadata: Tmem, idesc: U32, sfa: Tmem, sfb: Tmem,
@@ -376,3 +388,4 @@ def mma_sp_mxf4nvf4_ts(
             ``blockN`` also exists for sm_100f.
         collector_a: hint to keep or reuse A in the collector buffer.
     """
+    ...

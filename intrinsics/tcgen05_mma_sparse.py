@@ -45,6 +45,7 @@ def mma_sp_f16(
         scale_input_d: D is divided by 2 ** scale_input_d before the addition.
         collector_a: hint to keep or reuse A in the collector buffer.
     """
+    ...
 
 
 @ptx("tcgen05.mma.sp.cta_group::{cta_group}.kind::tf32"
@@ -73,6 +74,7 @@ def mma_sp_tf32(
         scale_input_d: D is divided by 2 ** scale_input_d before the addition.
         collector_a: hint to keep or reuse A in the collector buffer.
     """
+    ...
 
 
 @ptx("tcgen05.mma.sp.cta_group::{cta_group}.kind::f8f6f4"
@@ -100,6 +102,7 @@ def mma_sp_f8f6f4(
         cta_group: 1, or 2 for a CTA pair.
         collector_a: hint to keep or reuse A in the collector buffer.
     """
+    ...
 
 
 @ptx("tcgen05.mma.sp.cta_group::{cta_group}.kind::i8"
@@ -127,6 +130,7 @@ def mma_sp_i8(
         cta_group: 1, or 2 for a CTA pair.
         collector_a: hint to keep or reuse A in the collector buffer.
     """
+    ...
 
 
 @ptx("tcgen05.mma.sp.cta_group::{cta_group}.kind::f16{.ashift}"
@@ -156,6 +160,7 @@ def mma_sp_f16_ts(
         collector_a: hint to keep or reuse A in the collector buffer.
         ashift: shift the rows of A down by one; M = 128 or 256, not with fill or use.
     """
+    ...
 
 
 @ptx("tcgen05.mma.sp.cta_group::{cta_group}.kind::tf32{.ashift}"
@@ -185,6 +190,7 @@ def mma_sp_tf32_ts(
         collector_a: hint to keep or reuse A in the collector buffer.
         ashift: shift the rows of A down by one; M = 128 or 256, not with fill or use.
     """
+    ...
 
 
 @ptx("tcgen05.mma.sp.cta_group::{cta_group}.kind::f8f6f4{.ashift}"
@@ -213,6 +219,7 @@ def mma_sp_f8f6f4_ts(
         collector_a: hint to keep or reuse A in the collector buffer.
         ashift: shift the rows of A down by one; M = 128 or 256, not with fill or use.
     """
+    ...
 
 
 @ptx("tcgen05.mma.sp.cta_group::{cta_group}.kind::i8{.ashift}"
@@ -241,3 +248,4 @@ def mma_sp_i8_ts(
         collector_a: hint to keep or reuse A in the collector buffer.
         ashift: shift the rows of A down by one; M = 128 or 256, not with fill or use.
     """
+    ...

@@ -35,6 +35,7 @@ def mma_ws_f16(
         zero_columns: zero-column mask descriptor: columns of B taken as 0.
         collector_b: buffer b0..b3 and hint, ``"b0::fill"``.
     """
+    ...
 
 
 @ptx("tcgen05.mma.ws.cta_group::1.kind::tf32{?collector_b:.collector::}{collector_b} "
@@ -58,6 +59,7 @@ def mma_ws_tf32(
         zero_columns: zero-column mask descriptor: columns of B taken as 0.
         collector_b: buffer b0..b3 and hint, ``"b0::fill"``.
     """
+    ...
 
 
 @ptx("tcgen05.mma.ws.cta_group::1.kind::f8f6f4{?collector_b:.collector::}{collector_b} "
@@ -81,6 +83,7 @@ def mma_ws_f8f6f4(
         zero_columns: zero-column mask descriptor: columns of B taken as 0.
         collector_b: buffer b0..b3 and hint, ``"b0::fill"``.
     """
+    ...
 
 
 @ptx("tcgen05.mma.ws.cta_group::1.kind::i8{?collector_b:.collector::}{collector_b} "
@@ -104,6 +107,7 @@ def mma_ws_i8(
         zero_columns: zero-column mask descriptor: columns of B taken as 0.
         collector_b: buffer b0..b3 and hint, ``"b0::fill"``.
     """
+    ...
 
 
 @ptx("tcgen05.mma.ws.cta_group::1.kind::f16{?collector_b:.collector::}{collector_b} "
@@ -127,6 +131,7 @@ def mma_ws_f16_ts(
         zero_columns: zero-column mask descriptor: columns of B taken as 0.
         collector_b: buffer b0..b3 and hint, ``"b0::fill"``.
     """
+    ...
 
 
 @ptx("tcgen05.mma.ws.cta_group::1.kind::tf32{?collector_b:.collector::}{collector_b} "
@@ -150,6 +155,7 @@ def mma_ws_tf32_ts(
         zero_columns: zero-column mask descriptor: columns of B taken as 0.
         collector_b: buffer b0..b3 and hint, ``"b0::fill"``.
     """
+    ...
 
 
 @ptx("tcgen05.mma.ws.cta_group::1.kind::f8f6f4{?collector_b:.collector::}{collector_b} "
@@ -173,6 +179,7 @@ def mma_ws_f8f6f4_ts(
         zero_columns: zero-column mask descriptor: columns of B taken as 0.
         collector_b: buffer b0..b3 and hint, ``"b0::fill"``.
     """
+    ...
 
 
 @ptx("tcgen05.mma.ws.cta_group::1.kind::i8{?collector_b:.collector::}{collector_b} "
@@ -196,6 +203,7 @@ def mma_ws_i8_ts(
         zero_columns: zero-column mask descriptor: columns of B taken as 0.
         collector_b: buffer b0..b3 and hint, ``"b0::fill"``.
     """
+    ...
 
 
 @ptx("tcgen05.mma.ws.sp.cta_group::1.kind::f16{?collector_b:.collector::}{collector_b} "
@@ -220,6 +228,7 @@ def mma_ws_sp_f16(
         zero_columns: zero-column mask descriptor: columns of B taken as 0.
         collector_b: buffer b0..b3 and hint, ``"b0::fill"``.
     """
+    ...
 
 
 @ptx("tcgen05.mma.ws.sp.cta_group::1.kind::tf32{?collector_b:.collector::}{collector_b} "
@@ -244,6 +253,7 @@ def mma_ws_sp_tf32(
         zero_columns: zero-column mask descriptor: columns of B taken as 0.
         collector_b: buffer b0..b3 and hint, ``"b0::fill"``.
     """
+    ...
 
 
 @ptx("tcgen05.mma.ws.sp.cta_group::1.kind::f8f6f4{?collector_b:.collector::}{collector_b} "
@@ -268,6 +278,7 @@ def mma_ws_sp_f8f6f4(
         zero_columns: zero-column mask descriptor: columns of B taken as 0.
         collector_b: buffer b0..b3 and hint, ``"b0::fill"``.
     """
+    ...
 
 
 @ptx("tcgen05.mma.ws.sp.cta_group::1.kind::i8{?collector_b:.collector::}{collector_b} "
@@ -292,6 +303,7 @@ def mma_ws_sp_i8(
         zero_columns: zero-column mask descriptor: columns of B taken as 0.
         collector_b: buffer b0..b3 and hint, ``"b0::fill"``.
     """
+    ...
 
 
 @ptx("tcgen05.mma.ws.sp.cta_group::1.kind::f16{?collector_b:.collector::}{collector_b} "
@@ -316,6 +328,7 @@ def mma_ws_sp_f16_ts(
         zero_columns: zero-column mask descriptor: columns of B taken as 0.
         collector_b: buffer b0..b3 and hint, ``"b0::fill"``.
     """
+    ...
 
 
 @ptx("tcgen05.mma.ws.sp.cta_group::1.kind::tf32{?collector_b:.collector::}{collector_b} "
@@ -340,6 +353,7 @@ def mma_ws_sp_tf32_ts(
         zero_columns: zero-column mask descriptor: columns of B taken as 0.
         collector_b: buffer b0..b3 and hint, ``"b0::fill"``.
     """
+    ...
 
 
 @ptx("tcgen05.mma.ws.sp.cta_group::1.kind::f8f6f4{?collector_b:.collector::}{collector_b} "
@@ -364,6 +378,7 @@ def mma_ws_sp_f8f6f4_ts(
         zero_columns: zero-column mask descriptor: columns of B taken as 0.
         collector_b: buffer b0..b3 and hint, ``"b0::fill"``.
     """
+    ...
 
 
 @ptx("tcgen05.mma.ws.sp.cta_group::1.kind::i8{?collector_b:.collector::}{collector_b} "
@@ -388,3 +403,4 @@ def mma_ws_sp_i8_ts(
         zero_columns: zero-column mask descriptor: columns of B taken as 0.
         collector_b: buffer b0..b3 and hint, ``"b0::fill"``.
     """
+    ...

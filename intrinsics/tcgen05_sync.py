@@ -64,6 +64,7 @@ def ld_red_32x32b(
         abs: compare absolute values; float32 only.
         NaN: a NaN element gives NaN; float32 only.
     """
+    ...
 
 
 @ptx("tcgen05.ld.red.sync.aligned.16x32bx2.x{num}.{op}{.abs}{.NaN}.{dtype} {ret0}, {ret1}, "
@@ -87,6 +88,7 @@ def ld_red_16x32bx2(
         abs: compare absolute values; float32 only.
         NaN: a NaN element gives NaN; float32 only.
     """
+    ...
 
 
 @ptx("tcgen05.wait::ld.sync.aligned;", isa=(8, 6), arch=TCGEN05, effects="memory convergent",
@@ -101,6 +103,7 @@ def wait_ld(regs: AnyRegisters | None = None) -> AnyRegisters:
     Returns:
         ``regs``, in the same registers.
     """
+    ...
 
 
 @ptx("tcgen05.wait::st.sync.aligned;", isa=(8, 6), arch=TCGEN05, effects="memory convergent",
@@ -111,6 +114,7 @@ def wait_st() -> None:
     For another thread or an MMA to see them, follow with :func:`fence_before_thread_sync` and a
     barrier.
     """
+    ...
 
 
 def _cp_check(v: Variant) -> str | None:
@@ -151,6 +155,7 @@ def cp(
             bytes.
         cta_group: 1, or 2 for a CTA pair.
     """
+    ...
 
 
 @ptx("tcgen05.shift.cta_group::{cta_group}.down [{taddr}];",
@@ -165,6 +170,7 @@ def shift_down(taddr: Tmem, *, cta_group: CtaGroup = 1) -> None:
         taddr: address; its lane is a multiple of 32.
         cta_group: 1, or 2 for a CTA pair.
     """
+    ...
 
 
 @ptx("tcgen05.commit.cta_group::{cta_group}.mbarrier::arrive::one.shared::cluster"
@@ -182,15 +188,18 @@ def commit(bar: Cluster, cta_mask: U16 | None = None, *, cta_group: CtaGroup = 1
         cta_mask: arrive at the same offset in every CTA of this mask (bit: rank in the cluster).
         cta_group: as in the instructions tracked.
     """
+    ...
 
 
 @ptx("tcgen05.fence::before_thread_sync;", isa=(8, 6), arch=TCGEN05, effects="memory",
      section=SECTION + ": fence")
 def fence_before_thread_sync() -> None:
     """Order this thread's earlier tcgen05 operations before a following synchronisation."""
+    ...
 
 
 @ptx("tcgen05.fence::after_thread_sync;", isa=(8, 6), arch=TCGEN05, effects="memory",
      section=SECTION + ": fence")
 def fence_after_thread_sync() -> None:
     """Order this thread's later tcgen05 operations after a preceding synchronisation."""
+    ...

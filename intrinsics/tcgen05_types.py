@@ -56,10 +56,13 @@ def no_shift_with_reuse(v: Variant) -> str | None:
 
 
 def block_isa(v: Variant) -> Isa:
-    """Return the PTX ISA version of a block-scaled form."""
-    if not v.scale_vec.startswith("scale_vec"):
-        return (8, 8)
-    return (8, 6) if v.scale_vec == "scale_vec::1X" else (8, 7)
+    """Return the PTX ISA version of mxf8f6f4 and mxf4."""
+    return (8, 8) if v.scale_vec.startswith("block") else (8, 6)
+
+
+def nvf4_isa(v: Variant) -> Isa:
+    """Return the PTX ISA version of mxf4nvf4."""
+    return (8, 8) if v.scale_vec.startswith("block") else (8, 7)
 
 
 def block_arch(v: Variant) -> Requirement:

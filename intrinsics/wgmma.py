@@ -120,6 +120,7 @@ def fence(d: AnyRegisters | None = None) -> AnyRegisters:
     Returns:
         ``d``, in the same registers.
     """
+    ...
 
 
 @ptx(
@@ -134,6 +135,7 @@ def commit_group() -> None:
 
     An empty group is made when there are none. :func:`wait_group` counts groups.
     """
+    ...
 
 
 @ptx(
@@ -158,6 +160,7 @@ def wait_group(d: AnyRegisters | None = None, *, n: Annotated[int, Imm(0, 7)]) -
     Returns:
         ``d``, in the same registers.
     """
+    ...
 
 
 @ptx(
@@ -199,6 +202,7 @@ def mma_async_f16(
     Returns:
         D, readable only after :func:`wait_group`; until then pass it to further ``mma_async``.
     """
+    ...
 
 
 @ptx(
@@ -238,6 +242,7 @@ def mma_async_bf16(
     Returns:
         D, readable only after :func:`wait_group`; until then pass it to further ``mma_async``.
     """
+    ...
 
 
 @ptx(
@@ -279,6 +284,7 @@ def mma_async_tf32(
     Returns:
         D, readable only after :func:`wait_group`; until then pass it to further ``mma_async``.
     """
+    ...
 
 
 @ptx(
@@ -328,6 +334,7 @@ def mma_async_fp8(
     Returns:
         D, readable only after :func:`wait_group`; until then pass it to further ``mma_async``.
     """
+    ...
 
 
 @ptx(
@@ -369,6 +376,7 @@ def mma_async_int8(
     Returns:
         D, readable only after :func:`wait_group`; until then pass it to further ``mma_async``.
     """
+    ...
 
 
 @ptx(
@@ -399,3 +407,4 @@ def mma_async_b1(
     Returns:
         D, readable only after :func:`wait_group`; until then pass it to further ``mma_async``.
     """
+    ...

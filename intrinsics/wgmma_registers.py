@@ -69,6 +69,7 @@ def mma_async_f16_ra(
         D, readable only after :func:`wait_group`; until then pass it to further ``mma_async``
         and change neither D nor A.
     """
+    ...
 
 
 @ptx(
@@ -106,6 +107,7 @@ def mma_async_bf16_ra(
         D, readable only after :func:`wait_group`; until then pass it to further ``mma_async``
         and change neither D nor A.
     """
+    ...
 
 
 @ptx(
@@ -146,6 +148,7 @@ def mma_async_tf32_ra(
         D, readable only after :func:`wait_group`; until then pass it to further ``mma_async``
         and change neither D nor A.
     """
+    ...
 
 
 @ptx(
@@ -193,6 +196,7 @@ def mma_async_fp8_ra(
         D, readable only after :func:`wait_group`; until then pass it to further ``mma_async``
         and change neither D nor A.
     """
+    ...
 
 
 @ptx(
@@ -233,6 +237,7 @@ def mma_async_int8_ra(
         D, readable only after :func:`wait_group`; until then pass it to further ``mma_async``
         and change neither D nor A.
     """
+    ...
 
 
 @ptx(
@@ -264,3 +269,4 @@ def mma_async_b1_ra(
         D, readable only after :func:`wait_group`; until then pass it to further ``mma_async``
         and change neither D nor A.
     """
+    ...

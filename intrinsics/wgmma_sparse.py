@@ -85,6 +85,7 @@ def mma_async_sp_f16(
     Returns:
         D, readable only after :func:`wait_group`; until then pass it to further ``mma_async``.
     """
+    ...
 
 
 @ptx(
@@ -130,6 +131,7 @@ def mma_async_sp_bf16(
     Returns:
         D, readable only after :func:`wait_group`; until then pass it to further ``mma_async``.
     """
+    ...
 
 
 @ptx(
@@ -175,6 +177,7 @@ def mma_async_sp_tf32(
     Returns:
         D, readable only after :func:`wait_group`; until then pass it to further ``mma_async``.
     """
+    ...
 
 
 @ptx(
@@ -230,6 +233,7 @@ def mma_async_sp_fp8(
     Returns:
         D, readable only after :func:`wait_group`; until then pass it to further ``mma_async``.
     """
+    ...
 
 
 @ptx(
@@ -275,3 +279,4 @@ def mma_async_sp_int8(
     Returns:
         D, readable only after :func:`wait_group`; until then pass it to further ``mma_async``.
     """
+    ...

@@ -70,6 +70,7 @@ def mma_async_sp_f16_ra(
         D, readable only after :func:`wait_group`; until then pass it to further ``mma_async``
         and change neither D nor A.
     """
+    ...
 
 
 @ptx(
@@ -114,6 +115,7 @@ def mma_async_sp_bf16_ra(
         D, readable only after :func:`wait_group`; until then pass it to further ``mma_async``
         and change neither D nor A.
     """
+    ...
 
 
 @ptx(
@@ -158,6 +160,7 @@ def mma_async_sp_tf32_ra(
         D, readable only after :func:`wait_group`; until then pass it to further ``mma_async``
         and change neither D nor A.
     """
+    ...
 
 
 @ptx(
@@ -212,6 +215,7 @@ def mma_async_sp_fp8_ra(
         D, readable only after :func:`wait_group`; until then pass it to further ``mma_async``
         and change neither D nor A.
     """
+    ...
 
 
 @ptx(
@@ -256,3 +260,4 @@ def mma_async_sp_int8_ra(
         D, readable only after :func:`wait_group`; until then pass it to further ``mma_async``
         and change neither D nor A.
     """
+    ...
