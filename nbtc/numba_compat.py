@@ -103,7 +103,7 @@ def compile_function(
     token = _options.set(options)
     try:
         with target.compiling_for(options.arch_name):
-            return compiler.compile_cuda(
+            result = compiler.compile_cuda(
                 func,
                 None if inline else types.void,
                 args,
@@ -113,6 +113,12 @@ def compile_function(
                 nvvm_options={"opt": 3, "fastmath": options.fastmath},
                 cc=options.cc,
             )
+            if inline:
+                # A helper may hold barriers: its calls must not be duplicated or moved into
+                # branches before it is inlined.
+                function = result.library.get_function(result.fndesc.llvm_func_name)
+                function.attributes.add("convergent")
+            return result
     finally:
         _options.reset(token)
 
@@ -203,9 +209,21 @@ def _drop_environment(text: str) -> str:
 
 
 def _libnvvm(modules: list[str], arch: Arch, options: CodeOptions) -> str:
+    settings: dict[str, Any] = {"arch": arch.compute, "opt": 3}
+    if options.fastmath:
+        settings |= {"ftz": True, "fma": True, "prec_div": False, "prec_sqrt": False}
+    unit = nvvm.CompilationUnit(settings)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=nvvm.NvvmWarning)
-        ptx = nvvm.compile_ir(modules, arch=arch.compute, opt=3, fastmath=options.fastmath)
+        try:
+            for module in modules:
+                unit.add_module(nvvm.llvm_replace(module).encode())
+            unit.verify()
+            # libdevice does not pass the verifier, and is read only where it is used.
+            unit.lazy_add_module(nvvm.LibDevice().get())
+            ptx: Any = unit.compile()
+        except nvvm.nvvmError as error:
+            raise CompileError(f"libNVVM refused the module: {unit.get_log() or error}") from error
     return ptx.decode().strip("\x00").strip() + "\n"
 
 

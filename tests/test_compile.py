@@ -18,6 +18,8 @@ from nbtc.argument_types import argument_type
 from nbtc.errors import ArchError, CompileError, LayoutError, VersionError
 from nbtc.intrinsics import wgmma
 from nbtc.ptx import narrow_floats, registers
+from nbtc.ptx.kinds import U32
+from nbtc.ptx.spec import ptx
 from nbtc.ptx.types_numba import TENSOR_MAP
 
 
@@ -255,3 +257,34 @@ def test_argument_types(spec, expected):
 def test_bad_argument_types(spec):
     with pytest.raises((CompileError, TypeError)):
         argument_type(spec)
+
+
+@ptx("bogus.u32 {ret};", isa=(7, 8), arch="sm_90")
+def bogus() -> U32:
+    """Be no instruction.
+
+    Executes: each thread.
+    """
+
+
+def test_what_ptxas_refuses_is_named_by_python_line():
+    @jit
+    def kernel(out):
+        out[0] = bogus()
+
+    line = kernel.py_func.__code__.co_firstlineno + 2
+    with pytest.raises(CompileError, match=rf"test_compile.py:{line}: Not a name.*'bogus'"):
+        kernel.compile("uint32[:]")
+
+
+def test_compute_capability_reaches_numbas_own_overloads():
+    @cuda.jit(device=True)
+    def numbas(x):
+        return x + 5
+
+    @jit
+    def kernel(out):
+        out[0] = numbas(out[1]) + min(out[2], 3) + abs(out[3])
+
+    for arch in ("sm_90a", "sm_100a"):
+        assert "call" not in kernel.compile("int32[::1]", arch=arch).ptx.partition("{")[2]
