@@ -33,6 +33,7 @@ _WIDE_MODES = {"im2col_w": 0, "im2col_w128": 1}  # CUtensorMapIm2ColWideMode
 _PACKED_BITS = {"16U4_ALIGN8B": 4, "16U4_ALIGN16B": 4, "16U6_ALIGN16B": 6}
 _SMALL = 128 * 1024
 _LAST_FAULTY_CUDA = (13, 3)
+_EVERY_ALIGNMENT = 32  # meets every rule about base addresses
 
 
 class TensorMap:
@@ -42,20 +43,20 @@ class TensorMap:
     it; until then no GPU is needed, and the emulator never needs one.
 
     Attributes:
-        description: everything the map says, checked against the rules of the driver.
         array: the array it maps, kept alive; None for a mere description.
     """
 
-    __slots__ = ("_encoded", "_view", "array", "description")
+    __slots__ = ("_encoded", "_encoder", "_first", "_view", "array")
 
     def __init__(
         self, description: TensorMapDescription, array: Any = None, view: ArrayView | None = None
     ) -> None:
         """Wrap a description; use `tiled`, `im2col` or `described` instead."""
-        self.description = description
+        self._first = description  # of the array that the map was made for, before any rebind
         self.array = array
         self._view = view
         self._encoded: bytes | None = None
+        self._encoder: list[Encoder] = []  # shared by all maps that differ by address only
 
     @classmethod
     def tiled(
@@ -224,44 +225,57 @@ class TensorMap:
         Raises:
             TensorMapError: the array lies differently, or its base address is not aligned.
         """
-        name = self.description.name
+        name = self._first.name
         view = _view(array, name)
         old = self._view
-        if old is None or (view.shape, view.strides, view.dtype) != (
-            old.shape,
-            old.strides,
-            old.dtype,
+        if (
+            old is None
+            or view.shape != old.shape
+            or view.strides != old.strides
+            or view.dtype != old.dtype
         ):
             have = "no array" if old is None else old.describe()
             raise TensorMapError(
                 f"rebind: {view.describe()} given, the map was made for {have}; make a new map"
             )
-        return TensorMap(self.description.with_address(view.address), array, view)
+        if view.address % _EVERY_ALIGNMENT:
+            self._first.with_address(view.address)  # raises, or a smaller alignment will do
+        made = TensorMap(self._first, array, view)
+        made._encoder = self._encoder
+        return made
+
+    @property
+    def description(self) -> TensorMapDescription:
+        """Everything the map says, checked against the rules of the driver."""
+        view = self._view
+        if view is None or view.address == self._first.address:
+            return self._first
+        return self._first.with_address(view.address)
 
     @property
     def box_bytes(self) -> int:
         """Bytes that one copy adds to ``complete_tx`` of its barrier; what ``expect_tx`` takes."""
-        return self.description.box_bytes
+        return self._first.box_bytes
 
     @property
     def smem_bytes(self) -> int:
         """Bytes that one box occupies in shared memory."""
-        return self.description.smem_bytes
+        return self._first.smem_bytes
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Array shape in elements, outermost axis first."""
-        return self.description.dims[::-1]
+        return self._first.dims[::-1]
 
     @property
     def box(self) -> tuple[int, ...]:
         """Elements per axis of one copy, outermost axis first."""
-        return self.description.box[::-1]
+        return self._first.box[::-1]
 
     @property
     def dtype(self) -> str:
         """Name of the element type."""
-        return self.description.dtype
+        return self._first.dtype
 
     @property
     def encoded(self) -> bytes:
@@ -291,64 +305,73 @@ class TensorMap:
                 f"{self!r} maps host memory, which TMA cannot reach; only the emulator uses it. "
                 "Move the array to the GPU"
             )
-        driver.ensure_context(view.device)
-        return encode(self.description, driver.current_device())
+        if not self._encoder:
+            driver.ensure_context(view.device)
+            self._encoder.append(Encoder(self._first, driver.current_device()))
+        return self._encoder[0](view.address)
 
 
-def encode(description: TensorMapDescription, device: int = 0) -> bytes:
-    """Let the driver encode a description that is bound to an address.
+class Encoder:
+    """Encodes one description for any base address: the driver's arguments, converted once."""
 
-    Args:
-        description: a checked description.
-        device: index of the GPU that will use it (for the workaround of a driver fault).
+    def __init__(self, description: TensorMapDescription, device: int = 0) -> None:
+        """Convert the arguments.
 
-    Raises:
-        TensorMapError: the driver refuses it although every known rule holds.
-    """
-    api = driver.api()
-    d = description
-    head = (
-        api.CUtensorMapDataType(DATA_TYPES.index(d.data_type)),
-        d.rank,
-        d.address,
-        [api.cuuint64_t(v) for v in d.dims],
-        [api.cuuint64_t(v) for v in d.strides],
-    )
-    steps = [api.cuuint32_t(v) for v in d.element_strides or (1,) * d.rank]
-    tail = (
-        api.CUtensorMapInterleave(INTERLEAVES.index(d.interleave)),
-        api.CUtensorMapSwizzle(SWIZZLES.index(d.swizzle)),
-        api.CUtensorMapL2promotion(L2_PROMOTIONS.index(d.l2_promotion)),
-        api.CUtensorMapFloatOOBfill(FILLS.index(d.fill)),
-    )
-    if d.mode == "tiled":
-        box = [api.cuuint32_t(v) for v in d.box]
-        status, made = api.cuTensorMapEncodeTiled(*head, box, steps, *tail)
-    elif d.mode == "im2col":
-        # The driver takes corners as the description keeps them, innermost (W) first.
-        corners = (list(d.lower_corner), list(d.upper_corner))
-        status, made = api.cuTensorMapEncodeIm2col(*head, *corners, *d.box, steps, *tail)
-    else:
-        corners = (d.lower_corner[0], d.upper_corner[0])
-        mode = api.CUtensorMapIm2ColWideMode(_WIDE_MODES[d.mode])
-        interleave, swizzle, promotion, fill = tail
-        status, made = api.cuTensorMapEncodeIm2colWide(
-            *head, *corners, *d.box, steps, interleave, mode, swizzle, promotion, fill
+        Args:
+            description: a checked description.
+            device: index of the GPU that will use it (for the workaround of a driver fault).
+        """
+        api = driver.api()
+        d = self._description = description
+        self._before = (api.CUtensorMapDataType(DATA_TYPES.index(d.data_type)), d.rank)
+        sizes = (
+            [api.cuuint64_t(v) for v in d.dims],
+            [api.cuuint64_t(v) for v in d.strides],
         )
-    if int(status):
-        raise TensorMapError(
-            f"the driver refuses this tensor map ({status.name}) although every rule that nbtc "
-            f"knows holds: {description!r}"
+        steps = [api.cuuint32_t(v) for v in d.element_strides or (1,) * d.rank]
+        interleave = api.CUtensorMapInterleave(INTERLEAVES.index(d.interleave))
+        tail = (
+            api.CUtensorMapSwizzle(SWIZZLES.index(d.swizzle)),
+            api.CUtensorMapL2promotion(L2_PROMOTIONS.index(d.l2_promotion)),
+            api.CUtensorMapFloatOOBfill(FILLS.index(d.fill)),
         )
-    encoded = ctypes.string_at(made.getPtr(), 128)
-    if _is_faulty(description, device):
-        _log.warning(
-            "tensor map %r: this driver encodes small non-dense maps wrongly on Blackwell; "
-            "bit 85 cleared",
-            description,
-        )
-        encoded = clear_bit_85(encoded)
-    return encoded
+        if d.mode == "tiled":
+            self._call = api.cuTensorMapEncodeTiled
+            box = [api.cuuint32_t(v) for v in d.box]
+            self._after = (*sizes, box, steps, interleave, *tail)
+        elif d.mode == "im2col":
+            # The driver takes corners as the description keeps them, innermost (W) first.
+            self._call = api.cuTensorMapEncodeIm2col
+            corners = (list(d.lower_corner), list(d.upper_corner))
+            self._after = (*sizes, *corners, *d.box, steps, interleave, *tail)
+        else:
+            self._call = api.cuTensorMapEncodeIm2colWide
+            corners = (d.lower_corner[0], d.upper_corner[0])
+            mode = api.CUtensorMapIm2ColWideMode(_WIDE_MODES[d.mode])
+            self._after = (*sizes, *corners, *d.box, steps, interleave, mode, *tail)
+        self._faulty = _is_faulty(d, device)
+
+    def __call__(self, address: int) -> bytes:
+        """Return the 128 bytes for a base address.
+
+        Raises:
+            TensorMapError: the driver refuses the map although every known rule holds.
+        """
+        status, made = self._call(*self._before, address, *self._after)
+        if status:
+            raise TensorMapError(
+                f"the driver refuses this tensor map ({status.name}) although every rule that "
+                f"nbtc knows holds: {self._description!r}, encoded for address {address:#x}"
+            )
+        encoded = ctypes.string_at(made.getPtr(), 128)
+        if self._faulty:
+            _log.warning(
+                "tensor map %r: this driver encodes small non-dense maps wrongly on Blackwell; "
+                "bit 85 cleared",
+                self._description,
+            )
+            encoded = clear_bit_85(encoded)
+        return encoded
 
 
 def clear_bit_85(encoded: bytes) -> bytes:
