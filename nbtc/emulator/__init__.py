@@ -7,7 +7,7 @@ neither Numba nor CUDA.
 from __future__ import annotations
 
 from .engine import launch, load
-from .findings import BarrierState, Finding, Related, Report
+from .findings import BarrierInfo, Finding, Related, Report
 from .parser import parse
 
-__all__ = ["BarrierState", "Finding", "Related", "Report", "launch", "load", "parse"]
+__all__ = ["BarrierInfo", "Finding", "Related", "Report", "launch", "load", "parse"]

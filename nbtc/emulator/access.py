@@ -151,7 +151,7 @@ def _check_global_poison(w: Any, ins: Instruction, region: Region, offsets: np.n
         lane = int(np.argmin(good))
         w.machine.finding("uninitialised-read", f"`{ins.text}` reads {region.name} at byte "
                           f"{int(offsets[lane])} that was never written", ins=ins, warp=w,
-                          lanes=lane)
+                          lanes=1 << lane)
 
 
 def store_global(w: Any, ins: Instruction, address: np.ndarray, width: int, rows: tuple,
@@ -303,7 +303,7 @@ def _poison(w: Any, ins: Instruction, cta: Any, offsets: np.ndarray, size: int,
         if not cta.shared.initialised[at : at + size].all():
             w.machine.finding(
                 "uninitialised-read", f"`{ins.text}` reads shared memory at byte offset {at} of CTA "
-                f"rank {cta.rank}, which was never written", ins=ins, warp=w, lanes=lane)
+                f"rank {cta.rank}, which was never written", ins=ins, warp=w, lanes=1 << lane)
             return
 
 

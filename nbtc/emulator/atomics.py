@@ -116,7 +116,7 @@ def run_atomic(w: Any, ins: Instruction, space: str, op: str, kind: str, address
                 if not cta.shared.initialised[at : at + size].all():
                     machine.finding("uninitialised-read", f"`{ins.text}` works on shared memory at "
                                     f"byte offset {at}, which was never written", ins=ins, warp=w,
-                                    lanes=int(lane))
+                                    lanes=1 << int(lane))
                     break
             _each_lane(cta.shared.data, offsets, op, kind, values, rows, lanes, False)
             for lane in np.nonzero(lanes)[0]:

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from ..errors import EmulatorError
-from . import warp_ops  # noqa: F401  (registers its handlers)
+from . import matrix_ops, warp_ops  # noqa: F401  (register their handlers)
 from .arguments import pack_arguments
 from .codegen import FunctionCode
-from .findings import Report
+from .findings import Report, user_first
 from .machine import (
     LANES,
     RANK_SHIFT,
@@ -324,10 +324,10 @@ class EngineMachine(Machine):
             cluster.ctas.append(cta)
         cluster.running = len(cluster.ctas)  # type: ignore[attr-defined]
         self.clusters.append(cluster)
-        self.hooks.start_cluster(cluster)
         for cta in cluster.ctas:
             for warp in cta.warps:
                 warp.start(code)  # type: ignore[attr-defined]
+        self.hooks.start_cluster(cluster)
         return cluster
 
     def lanes_exited(self, warp: Any, lanes: np.ndarray) -> None:
@@ -591,8 +591,8 @@ def finish_report(machine: EngineMachine) -> None:
     for space, count in machine.bytes_written.items():
         report.bytes_written[space] = report.bytes_written.get(space, 0) + count
     for ins, extra in machine.conflicts.items():
-        place = ins.chain[-1] if ins.chain else None
-        key = (place.file, place.line) if place else ("<ptx>", ins.ptx_line)
+        frames = user_first(ins.chain)
+        key = (frames[0].file, frames[0].line) if frames else ("<ptx>", ins.ptx_line)
         report.bank_conflicts[key] = report.bank_conflicts.get(key, 0) + extra
 
 

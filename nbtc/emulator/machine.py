@@ -55,7 +55,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import findings
 from .program import Addr, Imm, Instruction, Location, Not, Operand, Reg, Sink, Special, Symbol, Vec
 
 if TYPE_CHECKING:
@@ -128,7 +127,7 @@ class Wait:
         return "an event"
 
     def barrier_info(self) -> Any:
-        """Give the `BarrierState` of `findings` for the deadlock report, or None."""
+        """Give the `BarrierInfo` of `findings` for the deadlock report, or None."""
         return None
 
 
@@ -290,23 +289,17 @@ class Machine:
 
         ``kind`` is a key of ``findings.KINDS``; ``chain`` is innermost first (without it: the position
         of ``ins`` and the call stack of ``warp``), ``related`` holds `findings.Related` items,
-        ``barrier`` a `findings.BarrierState`, ``lanes`` a lane number or None. Duplicates are merged
+        ``barrier`` a `findings.BarrierInfo`, ``lanes`` bool[32] or a bit mask. Duplicates are merged
         by ``Report.add``.
         """
         if chain is None and ins is not None:
             chain = warp.chain(ins) if warp is not None else ins.chain
         if cta is None and warp is not None:
             cta = warp.cta
-        frames = tuple(findings.Frame(c.file, c.line, c.function or None)
-                       for c in reversed(chain or ()))
-        thread = None
-        if warp is not None and lanes is not None:
-            thread = warp.index * LANES + int(lanes)
-        self.report.add(findings.Finding(
-            kind, message, frames[0].file if frames else "", frames[0].line if frames else 0,
-            frames, tuple(related), cta.ctaid if cta is not None else None,
-            warp.index if warp is not None else None, thread, barrier,
-            ins.ptx_line if ins is not None else 0), severity)
+        self.report.add(severity, kind, message, chain=chain or (), related=related,
+                        cta=cta.ctaid if cta is not None else None,
+                        warp=warp.index if warp is not None else None, lanes=lanes,
+                        barrier=barrier, ptx_line=ins.ptx_line if ins is not None else 0)
 
     def fatal(self, kind: str, message: str, **where: Any) -> None:
         """Record a finding after which going on makes no sense, and end the launch."""

@@ -48,8 +48,8 @@ class SharedMemory:
     """Shared memory of one CTA.
 
     Attributes:
-        size: bytes; data: uint8[size]; initialised: uint8[size], 1 where written; views: typed
-        views of ``data``; static_size: bytes before the dynamic part.
+        size: bytes; data, initialised: uint8, padded to a multiple of 16 bytes; initialised is 1 where
+        written; views: typed views of the first ``size`` bytes of ``data``; static_size: bytes before the dynamic part.
     """
 
     __slots__ = ("data", "init_views", "initialised", "size", "static_size", "sync", "views")
@@ -58,10 +58,10 @@ class SharedMemory:
         """Allocate ``size`` undefined bytes (filled with a pattern that is NaN in most formats)."""
         padded = (size + 15) // 16 * 16
         self.size, self.static_size = size, static_size
-        self.data = np.full(padded, 0xFF, np.uint8)[:size]
-        self.initialised = np.zeros(padded, np.uint8)[:size]
-        self.views = typed_views(self.data)
-        self.init_views = typed_views(self.initialised)
+        self.data = np.full(padded, 0xFF, np.uint8)
+        self.initialised = np.zeros(padded, np.uint8)
+        self.views = typed_views(self.data[:size])
+        self.init_views = typed_views(self.initialised[:size])
         self.sync: Any = None
 
     def read(self, offset: int, size: int) -> np.ndarray:

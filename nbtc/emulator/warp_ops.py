@@ -88,7 +88,7 @@ def _collective(mask_position: int, run: Callable) -> Callable:
             lane = int(outside.argmax())
             warp.machine.finding(
                 "sync-mask", f"`{ins.text}`: lane {lane} executes it, but the member mask "
-                f"{bits:#010x} does not contain it", ins=ins, warp=warp, lanes=lane)
+                f"{bits:#010x} does not contain it", ins=ins, warp=warp, lanes=1 << lane)
         needed = members & warp.live
         if ((needed & ~active).any()):
             return _Meet(warp, ins, active.copy(), members, run)
@@ -132,7 +132,7 @@ def _shfl(warp: Any, ins: Instruction, lanes: np.ndarray) -> None:
         lane = int(absent.argmax())
         warp.machine.finding(
             "shuffle-inactive", f"`{ins.text}`: lane {lane} reads lane {int(source[lane])}, which "
-            f"does not take part; its value is undefined", ins=ins, warp=warp, lanes=lane)
+            f"does not take part; its value is undefined", ins=ins, warp=warp, lanes=1 << lane)
     result = value[source]
     first, second = (dst.first, dst.second) if isinstance(dst, Pair) else (dst, Sink())
     warp.write(first, result, lanes)
@@ -213,13 +213,6 @@ def _barrier(warp: Any, ins: Instruction, lanes: np.ndarray) -> None:
     _note(warp, ins, lanes)
 
 
-def _movmatrix(warp: Any, ins: Instruction, lanes: np.ndarray) -> None:
-    """``movmatrix.sync.aligned.m8n8.trans.b16``."""
-    value = warp.read(ins.operands[1], np.uint32).copy().view(np.uint16).reshape(8, 8)
-    turned = np.ascontiguousarray(value.T).reshape(-1).view(np.uint32)
-    warp.write(ins.operands[0], turned, lanes)
-
-
 def _check_shfl(ins: Instruction) -> None:
     if ins.parts[1] != "sync" or ins.parts[2] not in ("up", "down", "bfly", "idx"):
         ins.unmodelled("only shfl.sync.{up,down,bfly,idx}.b32")
@@ -236,15 +229,6 @@ handler("match")(_collective(2, _match))
 handler("redux")(_collective(2, _redux))
 handler("elect")(_collective(1, _elect))
 handler("bar.warp.sync")(_collective(0, _barrier))
-
-
-@handler("movmatrix")
-def movmatrix(warp: Any, ins: Instruction) -> None:
-    """Transpose an 8x8 fragment; the whole warp must be converged."""
-    if not warp.full:
-        warp.machine.finding("aligned-divergence", f"`{ins.text}` is executed by lanes "
-                             f"{mask_bits(warp.active):#010x} only", ins=ins, warp=warp)
-    _movmatrix(warp, ins, warp.active)
 
 
 @handler("activemask")
