@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import EmulatorError
-from . import matrix_ops, warp_ops  # noqa: F401  (register their handlers)
+from . import warp_ops  # noqa: F401  (registers its handlers)
 from .arguments import pack_arguments
 from .codegen import FunctionCode
 from .findings import Report, user_first

@@ -14,6 +14,7 @@ import numpy as np
 from . import floats
 from .machine import LANE, LANES, Wait, handler
 from .program import Imm, Instruction, Operand, Pair, Sink
+from .units import matrix_moves
 
 _BITS = (1 << LANE.astype(np.int64)).astype(np.int64)
 
@@ -229,6 +230,17 @@ handler("match")(_collective(2, _match))
 handler("redux")(_collective(2, _redux))
 handler("elect")(_collective(1, _elect))
 handler("bar.warp.sync")(_collective(0, _barrier))
+
+
+@handler("movmatrix")
+def movmatrix(warp: Any, ins: Instruction) -> None:
+    """``movmatrix``: transpose an 8x8 b16 fragment; the whole warp must be converged."""
+    if not warp.full:
+        warp.machine.finding(
+            "aligned-divergence", f"`{ins.text}` is executed by lanes {mask_bits(warp.active):#010x}"
+            f" only; all 32 lanes must execute it together", ins=ins, warp=warp,
+            lanes=warp.active)
+    warp.write(ins.operands[0], matrix_moves.movmatrix(warp.read(ins.operands[1], np.uint32)))
 
 
 @handler("activemask")
