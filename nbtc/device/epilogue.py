@@ -159,4 +159,5 @@ def _write_words(e: Emitter, registers: Any, target: Any, thread: Any, row_bytes
         row = fragments.wgmma_row(thread, i)
         byte = fragments.wgmma_col(thread, i) * 4
         address = target + row * row_bytes + (byte ^ _swizzle_bits(row_bytes, row))
-        e.call(memory.st_shared_v2_f32, address, [registers[i], registers[i + 1]])
+        pair = [registers[i], registers[i + 1]]
+        e.call(memory.st_shared, address, pair, type="f32", vec="v2")

@@ -15,9 +15,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from numba.cuda import types
 
 from nbtc.errors import InstructionError
+from nbtc.jit import device
 from nbtc.ptx import kinds
 from nbtc.ptx.operands import check_operand
 from nbtc.ptx.staging import Emitter, staged
@@ -64,6 +66,23 @@ def grouped(e: Emitter, tile: Any, tiles_m: Any, tiles_n: Any, group: int) -> An
         group: tile rows in a group, a compile-time constant.
     """
     return e.tuple(list(grouped_raster(tile, tiles_m, tiles_n, group, e.minimum)))
+
+
+@device
+def listed(order, tile):
+    """Return (row, column) of a tile, two uint32, from a list of ``row << 16 | column``.
+
+    Args:
+        order: int32 array with one entry per tile, see :func:`pack_tiles`.
+        tile: index into it.
+    """
+    entry = order[tile]
+    return types.uint32(entry >> 16), types.uint32(entry & 0xFFFF)
+
+
+def pack_tiles(tiles: list[tuple[int, int]]) -> np.ndarray[Any, Any]:
+    """Return tiles as the int32 list that :func:`listed` reads."""
+    return np.array([m << 16 | n for m, n in tiles], dtype=np.int32)
 
 
 def hilbert(index: int, order: int) -> tuple[int, int]:

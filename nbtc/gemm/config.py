@@ -17,7 +17,7 @@ REGISTERS_BESIDE_ACCUMULATORS = 40
 
 _INPUTS = ("bfloat16", "float16")
 _OUTPUTS = ("bfloat16", "float16", "float32")
-_SCHEDULES = ("grouped", "linear")
+_SCHEDULES = ("grouped", "linear", "hilbert")
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,8 @@ class HopperConfig:
         stages: stages of the ring of A and B tiles; 1 is the synchronous form.
         consumers: consumer warpgroups, 1 to 3; each has M / consumers rows of the tile.
         cluster: CTAs of a cluster along M and N; B tiles are multicast along M, A tiles along N.
-        schedule: ``"grouped"`` (L2-friendly raster) or ``"linear"`` order of output tiles.
+        schedule: order of output tiles: ``"grouped"`` (raster in groups of tile rows),
+            ``"hilbert"`` (along a Hilbert curve, from a list) or ``"linear"``.
         group: tile rows (in clusters) of one raster group.
         a_major: ``"K"`` if A is stored with K contiguous, ``"MN"`` with M contiguous.
         b_major: ``"K"`` if B is stored with K contiguous, ``"MN"`` with N contiguous.

@@ -17,7 +17,7 @@ from numba.cuda.types import int32, uint16
 from nbtc.device import epilogue, math32, mma, pipeline, scheduler
 from nbtc.device import shared_numba as _shared_numba  # noqa: F401 - teaches Numba layouts
 from nbtc.gemm.config import HopperConfig
-from nbtc.intrinsics import cluster, fence, mbarrier, sync, tma, wgmma
+from nbtc.intrinsics import cluster, fence, mbarrier, sync, tensormap, tma, wgmma
 from nbtc.jit import Kernel, jit
 from nbtc.ptx import registers
 
@@ -26,8 +26,9 @@ from nbtc.ptx import registers
 def make_kernel(config: HopperConfig, function: Callable[..., Any] | None = None) -> Kernel:
     """Return the kernel of one configuration.
 
-    Its arguments are ``(a_map, b_map, c_map, m, n, k, extra)``: tensor maps of A, B and C with the
-    boxes of the configuration, the sizes as int32, and a tuple of what the epilogue takes.
+    Its arguments are ``(a_map, b_map, c_map, m, n, k, order, extra)``: tensor maps of A, B and C
+    with the boxes of the configuration, the sizes as int32, the list of tiles of a Hilbert schedule
+    (None otherwise), and a tuple of what the epilogue takes.
 
     Args:
         config: tile, stages, cluster and the rest.
@@ -37,7 +38,8 @@ def make_kernel(config: HopperConfig, function: Callable[..., Any] | None = None
     # Compile-time constants of the kernel are bare names.
     layout = config.layout
     TILE_M, TILE_N, TILE_K = config.tile
-    STAGES, CONSUMERS, GROUP = config.stages, config.consumers, config.group
+    STAGES, CONSUMERS = config.stages, config.consumers
+    GROUP = config.group if config.schedule == "grouped" else 1
     CLUSTER_M, CLUSTER_N = config.cluster
     CTAS = CLUSTER_M * CLUSTER_N
     DTYPE, OUT_DTYPE = config.dtype, config.out_dtype
@@ -63,12 +65,14 @@ def make_kernel(config: HopperConfig, function: Callable[..., Any] | None = None
     B_PART_BYTES = b_tile.mn_offset(B_PART) if CLUSTER_M > 1 else 0
     SAME_ROW = (1 << CLUSTER_N) - 1
     SAME_COLUMN = sum(1 << (i * CLUSTER_N) for i in range(CLUSTER_M))
-    GROUPED = config.schedule == "grouped"
+    HILBERT = config.schedule == "hilbert"
     FIRST_RELEASE = STAGES > 1
     epilogue_function = function
 
-    @jit(shared=layout, launch_bounds=(config.threads, 1), cluster=(CTAS, 1, 1))
-    def gemm(a_map, b_map, c_map, m, n, k, extra):
+    @jit(shared=layout, launch_bounds=(config.threads, 1), cluster=(CTAS, 1, 1), pdl=True)
+    def gemm(a_map, b_map, c_map, m, n, k, order, extra):
+        # The next kernel's blocks may start as soon as ours leave an SM; they wait below.
+        sync.launch_dependents()
         thread = int32(cuda.threadIdx.x)
         warpgroup = thread // 128
         rank = cluster.cta_rank()
@@ -81,11 +85,15 @@ def make_kernel(config: HopperConfig, function: Callable[..., Any] | None = None
                 mbarrier.init(layout.full[stage], 1)
                 mbarrier.init(layout.empty[stage], EMPTY_ARRIVALS)
             fence.mbarrier_init()
+            tensormap.prefetch(a_map)
+            tensormap.prefetch(b_map)
+            tensormap.prefetch(c_map)
         if CTAS > 1:
             cluster.arrive(sem="relaxed")
             cluster.wait()
         else:
             cuda.syncthreads()
+        sync.grid_wait()
 
         k_blocks = int32(math32.ceil_div(k, TILE_K))
         rows = math32.ceil_div(m, CLUSTER_ROWS)
@@ -99,10 +107,10 @@ def make_kernel(config: HopperConfig, function: Callable[..., Any] | None = None
             if thread < 32 and sync.elect():
                 state = pipeline.producer_start()
                 while tile < tiles:
-                    if GROUPED:
-                        tile_m, tile_n = scheduler.grouped(tile, rows, columns, GROUP)
+                    if HILBERT:
+                        tile_m, tile_n = scheduler.listed(order, tile)
                     else:
-                        tile_m, tile_n = scheduler.grouped(tile, rows, columns, 1)
+                        tile_m, tile_n = scheduler.grouped(tile, rows, columns, GROUP)
                     row = int32((tile_m * CLUSTER_M + part_m) * TILE_M + part_n * A_PART)
                     column = int32((tile_n * CLUSTER_N + part_n) * TILE_N + part_m * B_PART)
                     for k_block in range(k_blocks):
@@ -143,10 +151,10 @@ def make_kernel(config: HopperConfig, function: Callable[..., Any] | None = None
             c = layout.c[consumer]
             state = pipeline.consumer_start()
             while tile < tiles:
-                if GROUPED:
-                    tile_m, tile_n = scheduler.grouped(tile, rows, columns, GROUP)
+                if HILBERT:
+                    tile_m, tile_n = scheduler.listed(order, tile)
                 else:
-                    tile_m, tile_n = scheduler.grouped(tile, rows, columns, 1)
+                    tile_m, tile_n = scheduler.grouped(tile, rows, columns, GROUP)
                 row = int32((tile_m * CLUSTER_M + part_m) * TILE_M + consumer * WG_ROWS)
                 column = int32((tile_n * CLUSTER_N + part_n) * TILE_N)
 
