@@ -99,7 +99,7 @@ def happened(access: Access, clock: Clock) -> bool:
 
 
 ORDER, PROXY, UNINITIALISED = "order", "proxy", "uninitialised"
-"""Why two accesses conflict: not ordered, ordered but without a proxy fence, nothing was written."""
+"""Why accesses conflict: no order, ordered but without a proxy fence, nothing was written."""
 
 Conflict = tuple["Access", str]
 

@@ -264,7 +264,9 @@ class Report:
             message: What happened, the rule, and the right value.
             chain: Positions (objects with file, line, function), innermost first.
             related: Other lines that belong to it.
-            cta, warp, lanes: Who; ``lanes`` is a bool[32] or a bit mask.
+            cta: CTA coordinates.
+            warp: Warp index in the CTA.
+            lanes: Lanes concerned, a bool[32] or a bit mask.
             barrier: State of the barrier concerned.
             ptx_line: Line in the PTX text.
         """

@@ -101,12 +101,13 @@ class MBarrier:
         suffix = f" of CTA rank {cta.rank}" if len(cta.cluster.ctas) > 1 else ""
         known = names.get(self.offset)
         if known is None:
-            for variable in getattr(self.machine.module, "variables", {}).values():
-                start = variable.offset
-                if (variable.space == "shared" and start >= 0 and variable.size
-                        and start <= self.offset < start + variable.size
-                        and variable.size <= 1024):  # fmt: skip
-                    known = variable.name
+            module = self.machine.module
+            for symbol, start in getattr(self.machine, "symbols", {}).items():
+                variable = module.variables.get(symbol)
+                if variable is None or variable.size > 1024 or not variable.size:
+                    continue
+                if start <= self.offset < start + variable.size:
+                    known = symbol
                     if variable.size > 8:
                         known += f"[{(self.offset - start) // 8}]"
         return (known or f"smem+{self.offset:#x}") + suffix

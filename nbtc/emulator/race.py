@@ -459,15 +459,24 @@ class Checks(Hooks):
             severity = "warning" if old.channel is None else "finding"
             extra = ("; a relaxed operation saw the release, but no acquire fence follows: use the "
                      "acquire form or fence")  # fmt: skip
+        elif old.what == "tcgen05.alloc" and not access.write:
+            kind = "tmem_slot"
         elif access.write and not old.write:
-            kind = "overwrite_while_read" if old.is_async or access.is_async else "race"
-        elif old.is_async:
+            asynchronous = old.channel is not None or access.channel is not None
+            kind = "overwrite_while_read" if asynchronous else "race"
+        elif old.channel is not None:
             kind = "write_in_flight" if access.write else "read_in_flight"
         else:
             kind = "race"
         old_who = self._who(old)
         memory = f"{space} memory {place_text}".strip()
-        if kind == "read_in_flight":
+        if kind == "tmem_slot":
+            thread = warp.index * 32 + (access.lanes & -access.lanes).bit_length() - 1
+            text = (
+                f"tmem address slot read by thread {thread} with no synchronisation after "
+                f"tcgen05.alloc at {where(old.place)}"
+            )
+        elif kind == "read_in_flight":
             text = (
                 f"{memory} read by the {access.what} while the {old.what} at {where(old.place)} "
                 f"into it is in flight: {self._why(old, warp)}"
@@ -483,7 +492,7 @@ class Checks(Hooks):
                 f"{access.what} of {memory} is not ordered after the {old.what} at "
                 f"{where(old.place)}{old_who} that {verb.replace('written', 'wrote')} it"
             )
-            if old.is_async:
+            if old.channel is not None:
                 text += f": {self._why(old, warp)}"
         self.machine.finding(
             kind, text + extra, ins=ins, warp=warp, severity=severity, lanes=access.lanes,

@@ -137,9 +137,9 @@ def read_tensor_map(warp: Warp, ins: Instruction, operand: Any, lane: int) -> Te
 def _check_map_fence(warp: Warp, ins: Instruction, address: int, lane: int) -> None:
     machine = warp.machine
     region = machine.memory.find(address)
-    if region is None or "tma" not in machine.sync.checks or region.name.startswith(".const"):
+    if region is None or "tma" not in machine.sync.checks:
         return
-    if getattr(region, "space", "") == "const":
+    if region.name.startswith("const variable"):
         return
     clock = warp.sync.clock
     accesses = machine.sync.table.accesses
