@@ -256,7 +256,11 @@ def mma(
         values_a = expand_sparse(values_a, positions, op.k)
     values_b = _operand(op, "b", b, shared, shared_base, transpose_b)
     with np.errstate(over="ignore", invalid="ignore"):
-        product = np.dot(values_a, values_b.T)
+        if op.d == "s32" and op.a != "b1" and values_a.shape[1] > 256:
+            # Beyond 8 steps a sum of products of bytes may leave float32's integers.
+            product = np.dot(values_a.astype(np.float64), values_b.T.astype(np.float64))
+        else:
+            product = np.dot(values_a, values_b.T)
         return combine(op.d, accumulator, product, accumulate=accumulate,
                        negate=negate_a != negate_b, satfinite=satfinite)  # fmt: skip
 
