@@ -5,12 +5,12 @@ scope unless told otherwise; two operations are atomic towards each other only i
 includes the other thread. ``sem`` orders other accesses too; release beyond the CTA costs a
 ``MEMBAR.ALL.GPU``. Every function is executed by each thread on its own.
 
-``type`` decides the arithmetic: f16 and bf16 travel as their bits. f32 ``add`` flushes subnormals in
-global memory and not in shared memory, where it is a loop. The order of floating additions is not
-fixed.
+``type`` decides the arithmetic: f16 and bf16 travel as their bits. f32 ``add`` flushes subnormals
+in global memory and not in shared memory, where it is a loop. The order of floating additions is
+not fixed.
 
-Not covered: an L2 policy for cas (ptxas refuses it), b128 exchange and compare-and-swap, generic addresses, and ``red.async`` to global
-memory.
+Not covered: an L2 policy for cas (ptxas refuses it), b128 exchange and compare-and-swap, generic
+addresses, multicast addresses (multimem), and ``red.async`` to global memory.
 """
 
 from __future__ import annotations
@@ -122,6 +122,7 @@ def atom(
 
     Executes: each thread on its own.
     """
+    ...
 
 
 @ptx("atom{.sem}{.scope}.{space}.cas.{type} {ret}, [{address}], {compare}, {value};",
@@ -144,6 +145,7 @@ def cas(
 
     Executes: each thread on its own.
     """
+    ...
 
 
 @ptx(lambda v: "red{.sem}{.scope}.{space}.{op}" + _noftz(v)
@@ -171,6 +173,7 @@ def red(
 
     Executes: each thread on its own.
     """
+    ...
 
 
 VectorType = Literal["f32", "f16", "f16x2", "bf16", "bf16x2"]
@@ -207,6 +210,7 @@ def red_vector(
 
     Executes: each thread on its own.
     """
+    ...
 
 
 @ptx(lambda v: "atom{.sem}{.scope}.global.{op}" + _noftz(v)
@@ -232,3 +236,4 @@ def atom_vector(
 
     Executes: each thread on its own.
     """
+    ...

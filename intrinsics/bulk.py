@@ -67,6 +67,7 @@ def load(
 
     Executes: one thread. Completion: mbarrier.
     """
+    ...
 
 
 @ptx("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes "
@@ -83,6 +84,7 @@ def copy_to_cluster(dst: Cluster, src: Shared, size: Size, bar: Cluster) -> None
 
     Executes: one thread. Completion: mbarrier.
     """
+    ...
 
 
 def _mask_rules(v: Variant) -> str:
@@ -107,6 +109,7 @@ def store(
 
     Executes: one thread. Completion: bulk group.
     """
+    ...
 
 
 _GLOBAL_TYPES: dict[str, tuple[str, ...]] = {
@@ -169,6 +172,7 @@ def reduce(
 
     Executes: one thread. Completion: bulk group; each element is relaxed at GPU scope.
     """
+    ...
 
 
 @ptx("cp.reduce.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes.{op}.{type} "
@@ -190,6 +194,7 @@ def reduce_to_cluster(
 
     Executes: one thread. Completion: mbarrier.
     """
+    ...
 
 
 @ptx("cp.async.bulk.prefetch.L2.global{?cache_policy:.L2::cache_hint} "
@@ -205,6 +210,7 @@ def prefetch(src: Global, size: Size, cache_policy: U64 | None = None) -> None:
 
     Executes: one thread. Completion: none; it is a hint.
     """
+    ...
 
 
 @ptx("cp.async.bulk.commit_group;", isa=(8, 0), arch="sm_90",
@@ -216,6 +222,7 @@ def commit_group() -> None:
 
     Executes: the thread that issued the copies.
     """
+    ...
 
 
 Pending = Annotated[int, Imm(0, 63)]
@@ -233,6 +240,7 @@ def wait_group(n: Pending) -> None:
 
     Executes: the thread that committed the groups; other threads are not held up.
     """
+    ...
 
 
 @ptx("cp.async.bulk.wait_group.read {n};", isa=(8, 0), arch="sm_90",
@@ -247,3 +255,4 @@ def wait_group_read(n: Pending) -> None:
 
     Executes: the thread that committed the groups; other threads are not held up.
     """
+    ...

@@ -31,11 +31,12 @@ from nbtc.ptx.kinds import U32, Cluster, Kind, Regs, Shared, chosen
 from nbtc.ptx.spec import Variant, ptx
 
 SECTION = PARALLEL + ": barrier.cluster"
+Aligned = Literal[True, False]
 
 
 @ptx("barrier.cluster.arrive{.sem}{.aligned};", isa=lambda v: (8, 0) if v.sem else (7, 8),
      arch="sm_90", effects="memory convergent", section=SECTION)
-def arrive(*, sem: Literal["", "release", "relaxed"] = "", aligned: Literal[True, False] = True) -> None:
+def arrive(*, sem: Literal["", "release", "relaxed"] = "", aligned: Aligned = True) -> None:
     """Arrive on the cluster barrier without waiting.
 
     Args:
@@ -45,11 +46,12 @@ def arrive(*, sem: Literal["", "release", "relaxed"] = "", aligned: Literal[True
 
     Executes: every thread of the cluster, whole warps unless ``aligned=False``.
     """
+    ...
 
 
 @ptx("barrier.cluster.wait{.sem}{.aligned};", isa=lambda v: (8, 0) if v.sem else (7, 8),
      arch="sm_90", effects="memory convergent", section=SECTION)
-def wait(*, sem: Literal["", "acquire"] = "", aligned: Literal[True, False] = True) -> None:
+def wait(*, sem: Literal["", "acquire"] = "", aligned: Aligned = True) -> None:
     """Wait until all threads of the cluster have arrived on the cluster barrier.
 
     Args:
@@ -58,90 +60,105 @@ def wait(*, sem: Literal["", "acquire"] = "", aligned: Literal[True, False] = Tr
 
     Executes: every thread of the cluster, whole warps unless ``aligned=False``.
     """
+    ...
 
 
 @ptx("mov.u32 {ret}, %cluster_ctarank;", isa=(7, 8), arch="sm_90", effects="pure",
      section=SPECIAL_REGISTERS + ": %cluster_ctarank")
 def cta_rank() -> U32:
     """Return the rank of this block in its cluster, 0 to :func:`num_ctas` - 1."""
+    ...
 
 
 @ptx("mov.u32 {ret}, %cluster_nctarank;", isa=(7, 8), arch="sm_90", effects="pure",
      section=SPECIAL_REGISTERS + ": %cluster_nctarank")
 def num_ctas() -> U32:
     """Return the number of blocks in the cluster."""
+    ...
 
 
 @ptx("mov.u32 {ret}, %cluster_ctaid.x;", isa=(7, 8), arch="sm_90", effects="pure",
      section=SPECIAL_REGISTERS + ": %cluster_ctaid")
 def cta_id_x() -> U32:
     """Return the x index of this block in its cluster."""
+    ...
 
 
 @ptx("mov.u32 {ret}, %cluster_ctaid.y;", isa=(7, 8), arch="sm_90", effects="pure",
      section=SPECIAL_REGISTERS + ": %cluster_ctaid")
 def cta_id_y() -> U32:
     """Return the y index of this block in its cluster."""
+    ...
 
 
 @ptx("mov.u32 {ret}, %cluster_ctaid.z;", isa=(7, 8), arch="sm_90", effects="pure",
      section=SPECIAL_REGISTERS + ": %cluster_ctaid")
 def cta_id_z() -> U32:
     """Return the z index of this block in its cluster."""
+    ...
 
 
 @ptx("mov.u32 {ret}, %cluster_nctaid.x;", isa=(7, 8), arch="sm_90", effects="pure",
      section=SPECIAL_REGISTERS + ": %cluster_nctaid")
 def num_cta_x() -> U32:
     """Return the number of blocks of the cluster along x."""
+    ...
 
 
 @ptx("mov.u32 {ret}, %cluster_nctaid.y;", isa=(7, 8), arch="sm_90", effects="pure",
      section=SPECIAL_REGISTERS + ": %cluster_nctaid")
 def num_cta_y() -> U32:
     """Return the number of blocks of the cluster along y."""
+    ...
 
 
 @ptx("mov.u32 {ret}, %cluster_nctaid.z;", isa=(7, 8), arch="sm_90", effects="pure",
      section=SPECIAL_REGISTERS + ": %cluster_nctaid")
 def num_cta_z() -> U32:
     """Return the number of blocks of the cluster along z."""
+    ...
 
 
 @ptx("mov.u32 {ret}, %clusterid.x;", isa=(7, 8), arch="sm_90", effects="pure",
      section=SPECIAL_REGISTERS + ": %clusterid")
 def cluster_id_x() -> U32:
     """Return the x index of this cluster in the grid."""
+    ...
 
 
 @ptx("mov.u32 {ret}, %clusterid.y;", isa=(7, 8), arch="sm_90", effects="pure",
      section=SPECIAL_REGISTERS + ": %clusterid")
 def cluster_id_y() -> U32:
     """Return the y index of this cluster in the grid."""
+    ...
 
 
 @ptx("mov.u32 {ret}, %clusterid.z;", isa=(7, 8), arch="sm_90", effects="pure",
      section=SPECIAL_REGISTERS + ": %clusterid")
 def cluster_id_z() -> U32:
     """Return the z index of this cluster in the grid."""
+    ...
 
 
 @ptx("mov.u32 {ret}, %nclusterid.x;", isa=(7, 8), arch="sm_90", effects="pure",
      section=SPECIAL_REGISTERS + ": %nclusterid")
 def num_cluster_x() -> U32:
     """Return the number of clusters of the grid along x."""
+    ...
 
 
 @ptx("mov.u32 {ret}, %nclusterid.y;", isa=(7, 8), arch="sm_90", effects="pure",
      section=SPECIAL_REGISTERS + ": %nclusterid")
 def num_cluster_y() -> U32:
     """Return the number of clusters of the grid along y."""
+    ...
 
 
 @ptx("mov.u32 {ret}, %nclusterid.z;", isa=(7, 8), arch="sm_90", effects="pure",
      section=SPECIAL_REGISTERS + ": %nclusterid")
 def num_cluster_z() -> U32:
     """Return the number of clusters of the grid along z."""
+    ...
 
 
 @ptx("mapa.shared::cluster.u32 {ret}, {address}, {rank};", isa=(7, 8), arch="sm_90",
@@ -155,6 +172,7 @@ def mapa(address: Shared, rank: U32) -> Cluster:
 
     Executes: each thread on its own.
     """
+    ...
 
 
 @ptx("getctarank.shared::cluster.u32 {ret}, {address};", isa=(7, 8), arch="sm_90",
@@ -167,6 +185,7 @@ def get_cta_rank(address: Cluster) -> U32:
 
     Executes: each thread on its own.
     """
+    ...
 
 
 Type = Literal["u8", "s8", "u16", "u32", "s32", "u64", "s64", "f32", "f64"]
@@ -209,6 +228,7 @@ def load(
 
     Executes: each thread on its own.
     """
+    ...
 
 
 @ptx("st{.sem}{.scope}.shared::cluster{.vec}.{type} [{address}], {value};", isa=(7, 8),
@@ -231,6 +251,7 @@ def store(
 
     Executes: each thread on its own. Completion: a cluster barrier, or release and acquire.
     """
+    ...
 
 
 def _async_check(v: Variant) -> str | None:
@@ -258,6 +279,7 @@ def st_async(
 
     Executes: each thread on its own. Completion: mbarrier, with the size of the access in bytes.
     """
+    ...
 
 
 @ptx("red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.{op}.{type} "
@@ -278,3 +300,4 @@ def red_async(
 
     Executes: each thread on its own. Completion: mbarrier, with 4 or 8 bytes.
     """
+    ...

@@ -45,6 +45,7 @@ def ca(
 
     Executes: each thread on its own. Completion: group or mbarrier.
     """
+    ...
 
 
 @ptx("cp.async.cg.shared::cta.global{?cache_policy:.L2::cache_hint}{.l2} [{dst}], [{src}], 16"
@@ -65,6 +66,7 @@ def cg(
 
     Executes: each thread on its own. Completion: group or mbarrier.
     """
+    ...
 
 
 @ptx("cp.async.ca.shared::cta.global{?cache_policy:.L2::cache_hint}{.l2} [{dst}], [{src}], {size}, "
@@ -86,6 +88,7 @@ def ca_unless(
 
     Executes: each thread on its own. Completion: group or mbarrier.
     """
+    ...
 
 
 @ptx("cp.async.cg.shared::cta.global{?cache_policy:.L2::cache_hint}{.l2} [{dst}], [{src}], 16, "
@@ -105,6 +108,7 @@ def cg_unless(
 
     Executes: each thread on its own. Completion: group or mbarrier.
     """
+    ...
 
 
 @ptx("cp.async.commit_group;", isa=(7, 0), arch="sm_80", section=SECTION + ".commit_group")
@@ -115,6 +119,7 @@ def commit_group() -> None:
 
     Executes: each thread on its own.
     """
+    ...
 
 
 @ptx("cp.async.wait_group {n};", isa=(7, 0), arch="sm_80", section=SECTION + ".wait_group")
@@ -126,6 +131,7 @@ def wait_group(n: Annotated[int, Imm(0, 63)]) -> None:
 
     Executes: each thread on its own.
     """
+    ...
 
 
 @ptx("cp.async.wait_all;", isa=(7, 0), arch="sm_80", section=SECTION + ".wait_all")
@@ -134,6 +140,7 @@ def wait_all() -> None:
 
     Executes: each thread on its own.
     """
+    ...
 
 
 @ptx("cp.async.mbarrier.arrive{.noinc}.shared::cta.b64 [{bar}];", isa=(7, 8), arch="sm_80",
@@ -148,3 +155,4 @@ def mbarrier_arrive(bar: Shared, *, noinc: Literal[False, True] = True) -> None:
 
     Executes: each thread on its own; it does not wait.
     """
+    ...

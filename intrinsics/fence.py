@@ -46,6 +46,7 @@ def proxy_async(
 
     Executes: each thread whose accesses shall be ordered, before the barrier.
     """
+    ...
 
 
 @ptx("fence.proxy.async;", isa=(8, 0), arch="sm_90", section=SECTION)
@@ -56,6 +57,7 @@ def proxy_async_all() -> None:
 
     Executes: each thread whose accesses shall be ordered.
     """
+    ...
 
 
 @ptx("fence.proxy.async::generic.acquire.sync_restrict::shared::cluster.cluster;",
@@ -67,6 +69,7 @@ def proxy_async_acquire() -> None:
 
     Executes: the thread that issues the async operations.
     """
+    ...
 
 
 @ptx("fence.proxy.async::generic.release.sync_restrict::shared::cta.cluster;",
@@ -76,6 +79,7 @@ def proxy_async_release() -> None:
 
     Executes: each thread whose accesses shall be ordered.
     """
+    ...
 
 
 @ptx("fence.acquire.sync_restrict::shared::cluster.cluster;", isa=(8, 6), arch="sm_90",
@@ -87,6 +91,7 @@ def acquire_sync_restrict() -> None:
 
     Executes: each thread that shall see the data.
     """
+    ...
 
 
 @ptx("fence.release.sync_restrict::shared::cta.cluster;", isa=(8, 6), arch="sm_90",
@@ -98,6 +103,7 @@ def release_sync_restrict() -> None:
 
     Executes: each thread whose accesses shall be ordered.
     """
+    ...
 
 
 @ptx("fence.mbarrier_init.release.cluster;", isa=(8, 0), arch="sm_90", section=SECTION)
@@ -108,6 +114,7 @@ def mbarrier_init() -> None:
 
     Executes: the thread that initialised them.
     """
+    ...
 
 
 @ptx("fence.proxy.tensormap::generic.release.{scope};", isa=(8, 3), arch="sm_90", section=SECTION)
@@ -119,6 +126,7 @@ def tensormap_release(*, scope: Scope = "gpu") -> None:
 
     Executes: the thread that wrote the map.
     """
+    ...
 
 
 @ptx("fence.proxy.tensormap::generic.acquire.{scope} [{tensor_map}], 128;", isa=(8, 3),
@@ -135,9 +143,11 @@ def tensormap_acquire(tensor_map: Generic, *, scope: Scope = "gpu") -> None:
 
     Executes: the thread that issues the copies.
     """
+    ...
 
 
-@ptx("fence.acq_rel.{scope};", isa=lambda v: _isa(v.scope), arch=lambda v: _arch(v.scope), section=SECTION)
+@ptx("fence.acq_rel.{scope};", isa=lambda v: _isa(v.scope), arch=lambda v: _arch(v.scope),
+     section=SECTION)
 def acq_rel(*, scope: Scope) -> None:
     """Order this thread's earlier accesses before its later ones, as seen by ``scope``.
 
@@ -146,9 +156,11 @@ def acq_rel(*, scope: Scope) -> None:
 
     Executes: each thread on its own.
     """
+    ...
 
 
-@ptx("fence.sc.{scope};", isa=lambda v: _isa(v.scope), arch=lambda v: _arch(v.scope), section=SECTION)
+@ptx("fence.sc.{scope};", isa=lambda v: _isa(v.scope), arch=lambda v: _arch(v.scope),
+     section=SECTION)
 def sc(*, scope: Scope) -> None:
     """Order like :func:`acq_rel`, and put all such fences into one total order.
 
@@ -157,6 +169,7 @@ def sc(*, scope: Scope) -> None:
 
     Executes: each thread on its own.
     """
+    ...
 
 
 @ptx("fence.acquire.{scope};", isa=(8, 6), arch="sm_90", section=SECTION)
@@ -168,6 +181,7 @@ def acquire(*, scope: Scope) -> None:
 
     Executes: each thread on its own.
     """
+    ...
 
 
 @ptx("fence.release.{scope};", isa=(8, 6), arch="sm_90", section=SECTION)
@@ -179,6 +193,7 @@ def release(*, scope: Scope) -> None:
 
     Executes: each thread on its own.
     """
+    ...
 
 
 @ptx("fence.proxy.alias;", isa=(7, 5), arch="sm_80", section=SECTION)
@@ -187,6 +202,7 @@ def proxy_alias() -> None:
 
     Executes: each thread on its own.
     """
+    ...
 
 
 def _isa(scope: str) -> Isa:

@@ -86,6 +86,7 @@ def init(bar: Shared, count: Count) -> None:
 
     Executes: one thread.
     """
+    ...
 
 
 @ptx("mbarrier.inval.shared::cta.b64 [{bar}];", isa=(7, 8), arch="sm_80",
@@ -100,6 +101,7 @@ def inval(bar: Shared) -> None:
 
     Executes: one thread.
     """
+    ...
 
 
 @ptx("mbarrier.arrive{.sem}{.scope}.shared::cta.b64 {ret}, [{bar}]{, count};",
@@ -123,6 +125,7 @@ def arrive(
 
     Executes: each thread on its own.
     """
+    ...
 
 
 @ptx("mbarrier.arrive.expect_tx{.sem}{.scope}.shared::cta.b64 {ret}, [{bar}], {tx_bytes};",
@@ -147,6 +150,7 @@ def arrive_expect_tx(
 
     Executes: each thread on its own; one thread as a rule.
     """
+    ...
 
 
 @ptx("mbarrier.arrive{.sem}{.scope}.shared::cluster.b64 _, [{bar}]{, count};",
@@ -166,6 +170,7 @@ def arrive_remote(
 
     Executes: each thread on its own.
     """
+    ...
 
 
 @ptx("mbarrier.arrive.expect_tx{.sem}{.scope}.shared::cluster.b64 _, [{bar}], {tx_bytes};",
@@ -184,6 +189,7 @@ def arrive_expect_tx_remote(
 
     Executes: each thread on its own.
     """
+    ...
 
 
 def _release_cta(v: Variant) -> str | None:
@@ -215,6 +221,7 @@ def arrive_no_complete(
 
     Executes: each thread on its own.
     """
+    ...
 
 
 @ptx("mbarrier.arrive_drop{.sem}{.scope}.shared::cta.b64 {ret}, [{bar}]{, count};",
@@ -236,6 +243,7 @@ def arrive_drop(
 
     Executes: each thread on its own.
     """
+    ...
 
 
 @ptx("mbarrier.arrive_drop.expect_tx{.sem}{.scope}.shared::cta.b64 {ret}, [{bar}], {tx_bytes};",
@@ -257,6 +265,7 @@ def arrive_drop_expect_tx(
 
     Executes: each thread on its own.
     """
+    ...
 
 
 @ptx("mbarrier.arrive_drop{.sem}{.scope}.shared::cluster.b64 _, [{bar}]{, count};",
@@ -275,6 +284,7 @@ def arrive_drop_remote(
 
     Executes: each thread on its own.
     """
+    ...
 
 
 @ptx("mbarrier.arrive_drop.expect_tx{.sem}{.scope}.shared::cluster.b64 _, [{bar}], {tx_bytes};",
@@ -293,6 +303,7 @@ def arrive_drop_expect_tx_remote(
 
     Executes: each thread on its own.
     """
+    ...
 
 
 @ptx("mbarrier.arrive_drop.noComplete{.sem}{.scope}.shared::cta.b64 {ret}, [{bar}], {count};",
@@ -315,6 +326,7 @@ def arrive_drop_no_complete(
 
     Executes: each thread on its own.
     """
+    ...
 
 
 @ptx("mbarrier.expect_tx{.sem}{.scope}.shared::cta.b64 [{bar}], {tx_bytes};",
@@ -335,6 +347,7 @@ def expect_tx(
 
     Executes: each thread on its own.
     """
+    ...
 
 
 @ptx("mbarrier.expect_tx{.sem}{.scope}.shared::cluster.b64 [{bar}], {tx_bytes};",
@@ -353,6 +366,7 @@ def expect_tx_remote(
 
     Executes: each thread on its own.
     """
+    ...
 
 
 @ptx("mbarrier.complete_tx{.sem}{.scope}.shared::cta.b64 [{bar}], {tx_bytes};",
@@ -371,6 +385,7 @@ def complete_tx(
 
     Executes: each thread on its own.
     """
+    ...
 
 
 @ptx("mbarrier.complete_tx{.sem}{.scope}.shared::cluster.b64 [{bar}], {tx_bytes};",
@@ -389,6 +404,7 @@ def complete_tx_remote(
 
     Executes: each thread on its own.
     """
+    ...
 
 
 @ptx("mbarrier.test_wait{.sem}{.scope}.shared::cta.b64 {ret}, [{bar}], {state};",
@@ -396,7 +412,8 @@ def complete_tx_remote(
      section=SECTION + ".test_wait")
 def test_wait(
     bar: Shared, state: U64, *,
-    sem: Literal["", "acquire", "relaxed"] = "", scope: Literal["", "cta", "cluster"] = "",
+    sem: Literal["", "acquire", "relaxed"] = "",  # noqa: PT028
+    scope: Literal["", "cta", "cluster"] = "",  # noqa: PT028
 ) -> Pred:
     """Return at once whether the phase of ``state`` has completed.
 
@@ -411,6 +428,7 @@ def test_wait(
 
     Executes: each thread on its own.
     """
+    ...
 
 
 @ptx("mbarrier.test_wait.parity{.sem}{.scope}.shared::cta.b64 {ret}, [{bar}], {parity};",
@@ -418,7 +436,8 @@ def test_wait(
      section=SECTION + ".test_wait")
 def test_wait_parity(
     bar: Shared, parity: Parity, *,
-    sem: Literal["", "acquire", "relaxed"] = "", scope: Literal["", "cta", "cluster"] = "",
+    sem: Literal["", "acquire", "relaxed"] = "",  # noqa: PT028
+    scope: Literal["", "cta", "cluster"] = "",  # noqa: PT028
 ) -> Pred:
     """Return at once whether the phase of this parity has completed.
 
@@ -430,6 +449,7 @@ def test_wait_parity(
 
     Executes: each thread on its own.
     """
+    ...
 
 
 @ptx("mbarrier.try_wait{.sem}{.scope}.shared::cta.b64 {ret}, [{bar}], {state}{, hint};",
@@ -451,6 +471,7 @@ def try_wait(
 
     Executes: each thread on its own.
     """
+    ...
 
 
 @ptx("mbarrier.try_wait.parity{.sem}{.scope}.shared::cta.b64 {ret}, [{bar}], {parity}{, hint};",
@@ -475,6 +496,7 @@ def try_wait_parity(
 
     Executes: each thread on its own.
     """
+    ...
 
 
 @ptx("mbarrier.pending_count.b64 {ret}, {state};", isa=(7, 0), arch="sm_80", effects="pure",
@@ -488,3 +510,4 @@ def pending_count(state: U64) -> U32:
 
     Executes: each thread on its own.
     """
+    ...

@@ -90,6 +90,7 @@ def ld_shared(
 
     Executes: each thread on its own.
     """
+    ...
 
 
 @ptx("st{.sem}{.scope}.shared::cta{.vec}.{type} [{address}], {value};", isa=(7, 8),
@@ -113,6 +114,7 @@ def st_shared(
 
     Executes: each thread on its own.
     """
+    ...
 
 
 def _global_check(v: Variant) -> str | None:
@@ -163,6 +165,7 @@ def ld_global(
 
     Executes: each thread on its own.
     """
+    ...
 
 
 @ptx("st.global{.cop}{.l1}{.l2}{?cache_policy:.L2::cache_hint}{.vec}.{type} "
@@ -186,6 +189,7 @@ def st_global(
 
     Executes: each thread on its own.
     """
+    ...
 
 
 def _strong_isa(v: Variant) -> Isa:
@@ -213,6 +217,7 @@ def ld_global_strong(
 
     Executes: each thread on its own.
     """
+    ...
 
 
 @ptx("st.{sem}.{scope}.global{.vec}.{type} [{address}], {value};", isa=_strong_isa,
@@ -233,6 +238,7 @@ def st_global_strong(
 
     Executes: each thread on its own.
     """
+    ...
 
 
 @ptx("st.bulk.weak.shared::cta [{address}], {size}, 0;", isa=(8, 6), arch="sm_100",
@@ -248,6 +254,7 @@ def st_bulk_zero(
 
     Executes: each thread on its own.
     """
+    ...
 
 
 Primary = Literal["evict_last", "evict_normal", "evict_first", "evict_unchanged"]
@@ -268,6 +275,7 @@ def createpolicy_fractional(
 
     Executes: each thread on its own.
     """
+    ...
 
 
 @ptx("createpolicy.range.global.L2::{primary}{.secondary}.b64 "
@@ -288,6 +296,7 @@ def createpolicy_range(
 
     Executes: each thread on its own.
     """
+    ...
 
 
 @ptx("createpolicy.cvt.L2.b64 {ret}, {access_property};", isa=(7, 4), arch="sm_80",
@@ -300,6 +309,7 @@ def createpolicy_cvt(access_property: U64) -> U64:
 
     Executes: each thread on its own.
     """
+    ...
 
 
 @ptx("prefetch.global.{level} [{address}];",
@@ -315,6 +325,7 @@ def prefetch(
 
     Executes: each thread on its own. Completion: none; it is a hint.
     """
+    ...
 
 
 @ptx("applypriority.global.L2::evict_normal [{address}], 128;", isa=(7, 4), arch="sm_80",
@@ -327,6 +338,7 @@ def apply_priority(address: Global) -> None:
 
     Executes: each thread on its own.
     """
+    ...
 
 
 @ptx("discard.global.L2 [{address}], 128;", isa=(7, 4), arch="sm_80",
@@ -339,3 +351,4 @@ def discard(address: Global) -> None:
 
     Executes: each thread on its own.
     """
+    ...

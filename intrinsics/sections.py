@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Literal
 
-from nbtc.ptx.kinds import F32_KIND, F64_KIND, S32_KIND, S64_KIND, U16_KIND, U32_KIND, U64_KIND, Kind
+from nbtc.ptx.kinds import (
+    F32_KIND,
+    F64_KIND,
+    S32_KIND,
+    S64_KIND,
+    U16_KIND,
+    U32_KIND,
+    U64_KIND,
+    Kind,
+)
 
 DATA_MOVEMENT = "9.7.9 Data Movement and Conversion Instructions"
 PARALLEL = "9.7.13 Parallel Synchronization and Communication Instructions"

@@ -51,6 +51,7 @@ def elect(mask: U32 = ALL) -> Pred:
 
     Executes: all lanes in ``mask`` together. Which lane is elected is not specified.
     """
+    ...
 
 
 @ptx("elect.sync {ret0}|{ret1}, {mask};", isa=(8, 0), arch="sm_90", effects="memory convergent",
@@ -63,6 +64,7 @@ def elect_lane(mask: U32 = ALL) -> tuple[U32, Pred]:
 
     Executes: all lanes in ``mask`` together.
     """
+    ...
 
 
 @ptx("barrier.sync{.aligned} {id}{, threads};", isa=(7, 0), arch="sm_80",
@@ -78,6 +80,7 @@ def barrier_sync(id: BarrierId, threads: Threads | None = None, *, aligned: Alig
 
     Executes: whole warps. Completion: the participants' earlier ordinary accesses are visible.
     """
+    ...
 
 
 @ptx("barrier.arrive{.aligned} {id}, {threads};", isa=(7, 0), arch="sm_80",
@@ -93,6 +96,7 @@ def barrier_arrive(id: BarrierId, threads: Threads, *, aligned: Aligned = True) 
     Executes: whole warps. It does not wait, so a second arrival of the same warp needs a barrier
     in between.
     """
+    ...
 
 
 @ptx("barrier.red.popc{.aligned}.u32 {ret}, {id}{, threads}, {predicate};", isa=(7, 0),
@@ -110,6 +114,7 @@ def barrier_red_popc(
 
     Executes: whole warps.
     """
+    ...
 
 
 @ptx("barrier.red.{op}{.aligned}.pred {ret}, {id}{, threads}, {predicate};", isa=(7, 0),
@@ -129,6 +134,7 @@ def barrier_red(
 
     Executes: whole warps.
     """
+    ...
 
 
 @ptx("bar.warp.sync {mask};", isa=(7, 0), arch="sm_80", effects="memory convergent",
@@ -141,6 +147,7 @@ def warp_sync(mask: U32 = ALL) -> None:
 
     Executes: all lanes in ``mask``.
     """
+    ...
 
 
 _SETMAXNREG = ("sm_90a", *TCGEN05)
@@ -159,6 +166,7 @@ def setmaxnreg_inc(n: Registers) -> None:
 
     Executes: all warps of a warpgroup, each as a whole.
     """
+    ...
 
 
 @ptx("setmaxnreg.dec.sync.aligned.u32 {n};", isa=(8, 0), arch=_SETMAXNREG,
@@ -171,6 +179,7 @@ def setmaxnreg_dec(n: Registers) -> None:
 
     Executes: all warps of a warpgroup, each as a whole.
     """
+    ...
 
 
 @ptx("griddepcontrol.launch_dependents;", isa=(7, 8), arch="sm_90",
@@ -182,6 +191,7 @@ def launch_dependents() -> None:
 
     Executes: any thread of each block; the first call of a block counts.
     """
+    ...
 
 
 @ptx("griddepcontrol.wait;", isa=(7, 8), arch="sm_90", section=PARALLEL + ": griddepcontrol")
@@ -192,6 +202,7 @@ def grid_wait() -> None:
 
     Executes: each thread that uses their results.
     """
+    ...
 
 
 @ptx("nanosleep.u32 {ns};", isa=(7, 0), arch="sm_80", effects="volatile",
@@ -204,6 +215,7 @@ def nanosleep(ns: U32) -> None:
 
     Executes: each thread on its own.
     """
+    ...
 
 
 @ptx("activemask.b32 {ret};", isa=(7, 0), arch="sm_80", effects="volatile convergent",
@@ -215,6 +227,7 @@ def activemask() -> U32:
 
     Executes: each thread on its own.
     """
+    ...
 
 
 @ptx("vote.sync.{op}.pred {ret}, {predicate}, {mask};", isa=(7, 0), arch="sm_80",
@@ -229,6 +242,7 @@ def vote(predicate: Pred, mask: U32 = ALL, *, op: Literal["all", "any", "uni"]) 
 
     Executes: all lanes in ``mask`` together.
     """
+    ...
 
 
 @ptx("vote.sync.ballot.b32 {ret}, {predicate}, {mask};", isa=(7, 0), arch="sm_80",
@@ -242,6 +256,7 @@ def vote_ballot(predicate: Pred, mask: U32 = ALL) -> U32:
 
     Executes: all lanes in ``mask`` together.
     """
+    ...
 
 
 def _kind(v: Variant) -> Kind:
@@ -262,6 +277,7 @@ def match_any(
 
     Executes: all lanes in ``mask`` together.
     """
+    ...
 
 
 @ptx("match.all.sync.{type} {ret0}|{ret1}, {value}, {mask};", isa=(7, 0), arch="sm_80",
@@ -278,6 +294,7 @@ def match_all(
 
     Executes: all lanes in ``mask`` together.
     """
+    ...
 
 
 def _redux_check(v: Variant) -> str | None:
@@ -304,6 +321,7 @@ def redux(
 
     Executes: all lanes in ``mask`` together.
     """
+    ...
 
 
 @ptx("redux.sync.{op}{.abs}{.NaN}.f32 {ret}, {value}, {mask};", isa=(8, 6), arch=TCGEN05,
@@ -323,6 +341,7 @@ def redux_f32(
 
     Executes: all lanes in ``mask`` together.
     """
+    ...
 
 
 @ptx("shfl.sync.{mode}.b32 {ret0}|{ret1}, {value}, {lane}, {clamp}, {mask};", isa=(7, 0),
@@ -344,6 +363,7 @@ def shfl(
 
     Executes: all lanes in ``mask`` together; a source outside ``mask`` gives rubbish.
     """
+    ...
 
 
 @ptx("trap;", isa=(7, 0), arch="sm_80", section=MISCELLANEOUS + ": trap")
@@ -352,6 +372,7 @@ def trap() -> None:
 
     Executes: any thread.
     """
+    ...
 
 
 @ptx("brkpt;", isa=(7, 0), arch="sm_80", section=MISCELLANEOUS + ": brkpt")
@@ -360,6 +381,7 @@ def brkpt() -> None:
 
     Executes: any thread.
     """
+    ...
 
 
 @ptx("exit;", isa=(7, 0), arch="sm_80", section="9.7.12 Control Flow Instructions: exit")
@@ -368,3 +390,4 @@ def exit() -> None:
 
     Executes: each thread on its own.
     """
+    ...

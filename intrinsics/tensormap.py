@@ -20,7 +20,18 @@ from typing import Annotated, Any, Literal
 
 from nbtc.arch import TCGEN05
 from nbtc.intrinsics.sections import DATA_MOVEMENT, PARALLEL, Scope
-from nbtc.ptx.kinds import GLOBAL_KIND, SHARED_KIND, U32, U64, Generic, Global, Imm, Kind, Shared, chosen
+from nbtc.ptx.kinds import (
+    GLOBAL_KIND,
+    SHARED_KIND,
+    U32,
+    U64,
+    Generic,
+    Global,
+    Imm,
+    Kind,
+    Shared,
+    chosen,
+)
 from nbtc.ptx.spec import Isa, Variant, ptx
 
 SECTION = DATA_MOVEMENT + ": tensormap.replace"
@@ -37,6 +48,7 @@ def prefetch(tensor_map: Generic) -> None:
 
     Executes: one thread. Completion: none; it is a hint.
     """
+    ...
 
 
 @ptx("tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.{scope}.sync.aligned "
@@ -53,6 +65,7 @@ def cp_fenceproxy(dst: Global, src: Shared, *, scope: Scope = "gpu") -> None:
 
     Executes: a whole warp, converged.
     """
+    ...
 
 
 def _space_kind(v: Variant) -> Kind:
@@ -80,6 +93,7 @@ def replace_global_address(map: Map, value: U64, *, space: Space = "shared::cta"
 
     Executes: one thread.
     """
+    ...
 
 
 @ptx(_field("rank", "b32"), isa=(8, 3), arch=ARCH, section=SECTION)
@@ -93,6 +107,7 @@ def replace_rank(map: Map, value: U32, *, space: Space = "shared::cta") -> None:
 
     Executes: one thread.
     """
+    ...
 
 
 @ptx(_field("box_dim", "b32", True), isa=(8, 3), arch=ARCH, section=SECTION)
@@ -109,6 +124,7 @@ def replace_box_dim(
 
     Executes: one thread.
     """
+    ...
 
 
 @ptx(_field("global_dim", "b32", True), isa=(8, 3), arch=ARCH, section=SECTION)
@@ -125,6 +141,7 @@ def replace_global_dim(
 
     Executes: one thread.
     """
+    ...
 
 
 @ptx(_field("global_stride", "b64", True), isa=(8, 3), arch=ARCH, section=SECTION)
@@ -141,6 +158,7 @@ def replace_global_stride(
 
     Executes: one thread.
     """
+    ...
 
 
 @ptx(_field("element_stride", "b32", True), isa=(8, 3), arch=ARCH, section=SECTION)
@@ -157,6 +175,7 @@ def replace_element_stride(
 
     Executes: one thread.
     """
+    ...
 
 
 def _newer(limit: int) -> Any:
@@ -181,6 +200,7 @@ def replace_elemtype(
 
     Executes: one thread.
     """
+    ...
 
 
 @ptx(_field("interleave_layout", "b32"), isa=(8, 3), arch=ARCH, section=SECTION)
@@ -196,6 +216,7 @@ def replace_interleave_layout(
 
     Executes: one thread.
     """
+    ...
 
 
 @ptx(_field("swizzle_mode", "b32"), isa=lambda v: (8, 8) if v.value == 4 else (8, 3),
@@ -212,6 +233,7 @@ def replace_swizzle_mode(
 
     Executes: one thread.
     """
+    ...
 
 
 @ptx(_field("swizzle_atomicity", "b32"), isa=(8, 6), arch=TCGEN05, section=SECTION)
@@ -227,6 +249,7 @@ def replace_swizzle_atomicity(
 
     Executes: one thread.
     """
+    ...
 
 
 @ptx(_field("fill_mode", "b32"), isa=(8, 3), arch=ARCH, section=SECTION)
@@ -242,3 +265,4 @@ def replace_fill_mode(
 
     Executes: one thread.
     """
+    ...

@@ -135,6 +135,7 @@ def load(
 
     Executes: one thread. Completion: mbarrier; the data is then visible without a fence.
     """
+    ...
 
 
 def _im2col_check(v: Variant) -> str | None:
@@ -183,6 +184,7 @@ def load_im2col(
 
     Executes: one thread. Completion: mbarrier.
     """
+    ...
 
 
 @ptx(_load_text(".tile::gather4", dimensions="2"), isa=(8, 6),
@@ -207,6 +209,7 @@ def gather4(
 
     Executes: one thread. Completion: mbarrier.
     """
+    ...
 
 
 @ptx("cp.async.bulk.tensor.{#coordinates}d.global.shared::cta.bulk_group"
@@ -226,6 +229,7 @@ def store(
 
     Executes: one thread. Completion: bulk group.
     """
+    ...
 
 
 @ptx("cp.async.bulk.tensor.{#coordinates}d.global.shared::cta.im2col_no_offs.bulk_group"
@@ -245,6 +249,7 @@ def store_im2col(
 
     Executes: one thread. Completion: bulk group.
     """
+    ...
 
 
 @ptx("cp.async.bulk.tensor.2d.global.shared::cta.tile::scatter4.bulk_group"
@@ -263,6 +268,7 @@ def scatter4(
 
     Executes: one thread. Completion: bulk group.
     """
+    ...
 
 
 @ptx("cp.reduce.async.bulk.tensor.{#coordinates}d.global.shared::cta.{op}.bulk_group"
@@ -283,6 +289,7 @@ def reduce(
 
     Executes: one thread. Completion: bulk group; each element is relaxed at GPU scope.
     """
+    ...
 
 
 @ptx("cp.reduce.async.bulk.tensor.{#coordinates}d.global.shared::cta.{op}.im2col_no_offs.bulk_group"
@@ -303,6 +310,7 @@ def reduce_im2col(
 
     Executes: one thread. Completion: bulk group.
     """
+    ...
 
 
 @ptx("cp.async.bulk.prefetch.tensor.{#coordinates}d.L2.global{?cache_policy:.L2::cache_hint} "
@@ -320,6 +328,7 @@ def prefetch(
 
     Executes: one thread. Completion: none; it is a hint.
     """
+    ...
 
 
 @ptx("cp.async.bulk.prefetch.tensor.{#coordinates}d.L2.global.{mode}"
@@ -342,6 +351,7 @@ def prefetch_im2col(
 
     Executes: one thread. Completion: none; it is a hint.
     """
+    ...
 
 
 @ptx("cp.async.bulk.prefetch.tensor.2d.L2.global.tile::gather4{?cache_policy:.L2::cache_hint} "
@@ -359,3 +369,4 @@ def prefetch_gather4(
 
     Executes: one thread. Completion: none; it is a hint.
     """
+    ...

@@ -1,7 +1,7 @@
 """The reference page of all instructions, written from their declarations.
 
-``python -m nbtc.reference`` writes ``docs/reference.md``; ``--check`` fails if that file is not what
-the declarations say.
+``python -m nbtc.reference`` writes ``docs/reference.md``; ``--check`` fails if that file is not
+what the declarations say.
 """
 
 from __future__ import annotations
