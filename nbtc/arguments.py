@@ -275,7 +275,7 @@ def typeof_argument(value: Any) -> Any:
         if hasattr(value, "_fields"):
             return types.BaseTuple.from_types(parts, type(value))
         return types.BaseTuple.from_types(parts)
-    if _is_tensor_map(type(value)):
+    if is_tensor_map(type(value)):
         from nbtc.ptx.types_numba import TENSOR_MAP
 
         return TENSOR_MAP
@@ -372,7 +372,7 @@ def _find_probe(cls: type) -> _Probe:
         return _probe_cupy
     if package in ("numba", "numba_cuda") and cls.__name__ == "DeviceNDArray":
         return _probe_numba
-    if _is_tensor_map(cls):
+    if is_tensor_map(cls):
         return _probe_tensor_map
     if issubclass(cls, tuple):
         return _probe_tuple
@@ -387,7 +387,8 @@ def _find_probe(cls: type) -> _Probe:
     return _probe_array
 
 
-def _is_tensor_map(cls: type) -> bool:
+def is_tensor_map(cls: type) -> bool:
+    """Return whether instances of a class are tensor maps (without importing `nbtc.tensormap`)."""
     return any(c.__name__ == "TensorMap" and c.__module__ == "nbtc.tensormap" for c in cls.__mro__)
 
 

@@ -15,9 +15,9 @@ import numpy as np
 
 import nbtc.ptx.lower  # noqa: F401 - makes declared instructions known to Numba
 from nbtc import arch as arch_module
-from nbtc import argument_types, arguments, driver
+from nbtc import argument_types, arguments, driver, fingerprint
 from nbtc.arch import Arch
-from nbtc.compile import Compiled, CompileOptions, compile_kernel, key
+from nbtc.compile import Compiled, CompileOptions, compile_kernel, key_of
 from nbtc.device_function import DeviceFunction, device
 from nbtc.errors import CompileError, LaunchError
 from nbtc.launch import LaunchOptions, LaunchPlan, LaunchSyntax
@@ -111,13 +111,19 @@ class Kernel(LaunchSyntax):
         target = arch_module.parse(arch or self.arch or default_arch())
         mode = notes or self.notes
         # Hashed each time, cheaply: a global or a closure value may have changed.
-        identity = key(self.py_func, signature, target, self._compile_options)
-        found = self._compiled.get(identity)
-        if found is None or mode != self.notes:
-            found = self._compiled[identity] = compile_kernel(
-                self.py_func, signature, target, self._compile_options, notes_mode=mode
-            )
-        return found
+        with fingerprint.session() as hasher:
+            identity, _ = key_of(hasher, self.py_func, signature, target, self._compile_options)
+            found = self._compiled.get(identity)
+            if found is None or mode != self.notes:
+                found = self._compiled[identity] = compile_kernel(
+                    self.py_func, signature, target, self._compile_options, notes_mode=mode
+                )
+            return found
+
+    @property
+    def argument_names(self) -> tuple[str, ...]:
+        """Python names of the arguments, which errors of a launch use."""
+        return self._names
 
     def plan_for(self, args: Sequence[Any]) -> LaunchPlan:
         """Return the launch plan for arguments of these types, compiling if there is none."""
@@ -266,8 +272,10 @@ def _flatten(value: Any) -> list[Any]:
         return [float(value)]  # ml_dtypes scalars are float32 in kernels
     if isinstance(value, arguments.TypedView):
         value = value.array
-    if value is None or isinstance(value, int | float | np.generic) or hasattr(value, "encoded"):
+    if value is None or isinstance(value, int | float | np.generic):
         return [0 if value is None else value]
+    if arguments.is_tensor_map(type(value)):
+        return [value]
     view = arguments.view_of(value)
     if view is None:
         return [value]

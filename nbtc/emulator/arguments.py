@@ -57,7 +57,7 @@ def pack_arguments(machine: Any, function: Function, args: Any) -> np.ndarray:
             if host is not None:
                 slots.append((number, len(arrays)))
                 arrays.append((f"tensor map of argument {number} ({_shape(host)})", host))
-        elif hasattr(value, "__array_interface__"):
+        elif hasattr(value, "__array_interface__") and not isinstance(value, np.generic):
             host = np.asarray(value)
             args[number] = host
             slots.append((number, len(arrays)))
@@ -138,6 +138,8 @@ def _number(parameter: Variable, value: Any, what: str) -> bytes:
         raise EmulatorError(f"{what} takes an integer, got {value!r} of type "
                             f"{type(value).__name__}")
     low, high = _INT_RANGE.get(kind, (0, -1))
+    if kind.startswith("u"):
+        low = -(1 << (8 * size - 1))  # libNVVM declares signed parameters unsigned too
     if size > 8:
         raise EmulatorError(f"{what} has {size} bytes by value; pass bytes")
     if not low <= int(value) <= high:
