@@ -354,6 +354,20 @@ def plan(
     return Plan(description, [block] if block else [], shape, shared_address)
 
 
+def plan_im2col(
+    description: TensorMapDescription,
+    coordinates: Sequence[int],
+    offsets: Sequence[int],
+    shared_address: int,
+    *,
+    store: bool = False,
+) -> Plan:
+    """Plan an im2col copy; see `nbtc.emulator.units.im2col.plan_im2col`."""
+    from nbtc.emulator.units import im2col
+
+    return im2col.plan_im2col(description, coordinates, offsets, shared_address, store=store)
+
+
 def plan_gather4(
     description: TensorMapDescription,
     coordinates: Sequence[int],
