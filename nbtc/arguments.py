@@ -279,6 +279,11 @@ def typeof_argument(value: Any) -> Any:
         from nbtc.ptx.types_numba import TENSOR_MAP
 
         return TENSOR_MAP
+    if isinstance(value, np.void):
+        raise LaunchError(
+            f"a record ({value.dtype}) by value is not taken: pass its fields, a namedtuple of "
+            "them, or an array of one record in device memory"
+        )
     if isinstance(value, np.generic):
         # Narrow floats are float32 as values, like the elements of an array.
         return types.float32 if _is_narrow(type(value)) else numba_dtype(value.dtype)
@@ -380,6 +385,8 @@ def _find_probe(cls: type) -> _Probe:
         return _probe_enum
     if issubclass(cls, complex | np.complexfloating):
         return _probe_complex
+    if issubclass(cls, np.void):
+        return _probe_record
     if _is_narrow(cls):
         return _probe_narrow
     if issubclass(cls, int | float | np.generic):
@@ -401,6 +408,10 @@ def _is_narrow(cls: type) -> bool:
     if not issubclass(cls, np.generic) or issubclass(cls, np.void):
         return False
     return cls is np.float16 or cls.__module__ == "ml_dtypes"
+
+
+def _probe_record(value: Any, key: list[Any], fields: list[Any]) -> None:
+    typeof_argument(value)  # raises
 
 
 def _probe_narrow(value: Any, key: list[Any], fields: list[Any]) -> None:

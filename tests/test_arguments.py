@@ -224,6 +224,13 @@ def test_other_objects_are_refused_by_number(value):
         probe([1, value])
 
 
+def test_records_by_value_name_the_way_out():
+    record = np.zeros((), [("x", np.int32), ("y", np.float32)])[()]
+    for look in (types_of, probe):
+        with pytest.raises(LaunchError, match=r"argument 0: a record .* pass its fields"):
+            look([record])
+
+
 def test_untyped_bytes_name_the_way_out():
     bare = DeviceArray(np.zeros(4, ml_dtypes.bfloat16))
     with pytest.raises(DtypeError, match=re.escape("as_dtype(array, 'bfloat16')")):
