@@ -124,7 +124,7 @@ def compile_kernel(
     target = arch_module.parse(arch)
     check_register_bounds(options.bounds)
     with fingerprint.session() as hasher:
-        key, stable = _key(hasher, function, argument_types, target, options)
+        key, stable = key_of(hasher, function, argument_types, target, options)
         found = cache.load(key) if stable else None
         if found is None:
             made = _compile(function, argument_types, target, options)
@@ -137,24 +137,14 @@ def compile_kernel(
     return made
 
 
-def key(
-    function: pytypes.FunctionType,
-    argument_types: tuple[Any, ...],
-    arch: str | Arch,
-    options: CompileOptions,
-) -> str:
-    """Return the hash of everything that shapes the code of a kernel."""
-    hasher = fingerprint.Hasher()
-    return _key(hasher, function, argument_types, arch_module.parse(arch), options)[0]
-
-
-def _key(
+def key_of(
     hasher: fingerprint.Hasher,
     function: pytypes.FunctionType,
     argument_types: tuple[Any, ...],
     target: Arch,
     options: CompileOptions,
 ) -> tuple[str, bool]:
+    """Return the hash of all that shapes a kernel, and whether it may outlive the process."""
     ptxas_version = tools.find("ptxas").version
     parts = [
         target.name,
@@ -191,7 +181,7 @@ def _compile(
         assembly = ptxas.assemble(ptx, target, lineinfo=options.lineinfo)
     resources = ptxas.parse_resources(assembly.log, entry, options.dynamic_smem_bytes)
     found = notes.parse(assembly.log, ptx)
-    if notes.needs_sass(ptx):
+    if notes.needs_sass(ptx, assembly.cubin):
         found += notes.count_against_sass(
             ptx, sass.disassemble(assembly.cubin, lines=options.lineinfo), found
         )

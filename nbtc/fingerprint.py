@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import dis
 import enum
+import functools
 import hashlib
 import types as pytypes
 from collections.abc import Iterator
@@ -19,7 +20,10 @@ from typing import Any
 
 import numpy as np
 
-_FOREIGN = ("numba", "numba_cuda", "llvmlite", "numpy", "ml_dtypes", "math", "operator", "cuda")
+_FOREIGN = {
+    "numba", "numba_cuda", "llvmlite", "numpy", "ml_dtypes", "cuda",
+    "math", "operator", "typing", "types", "inspect", "re", "__future__",
+}  # fmt: skip
 """Top-level packages whose objects are known by name; the versions in the cache key cover them."""
 
 
@@ -64,7 +68,9 @@ class Hasher:
             self.value(function.__kwdefaults__),
         ]
         parts += [f"{name}={self.value(value)}" for name, value in sorted(cells.items())]
-        parts += sorted(set(self._references(code, function.__globals__, cells)))
+        # The cache key has the text of nbtc.ptx as a whole, so only closures differ there.
+        if not str(function.__module__).startswith("nbtc.ptx."):
+            parts += sorted(set(self._references(code, function.__globals__, cells)))
         digest = _digest(parts)
         self._open.discard(identity)
         # The function is kept so that its id stays its own.
@@ -155,7 +161,7 @@ class Hasher:
     def _object(self, value: Any) -> str:
         kind = type(value)
         name = f"{kind.__module__}.{kind.__qualname__}"
-        inner = getattr(value, "py_func", None)
+        inner = getattr(value, "py_func", None) or getattr(value, "__wrapped__", None)
         if isinstance(inner, pytypes.FunctionType):
             options = getattr(value, "targetoptions", None)
             return f"{name}:{self.function(inner)}{sorted(map(str, (options or {}).items()))}"
@@ -179,8 +185,12 @@ class Hasher:
             isinstance(value, pytypes.BuiltinFunctionType) or _is_foreign(module)
         ):
             return f"foreign:{module}.{label}"
+        if isinstance(value, functools.partial):
+            parts = (value.func, value.args, value.keywords)
+            return f"partial({','.join(map(self.value, parts))})"
         if _is_foreign(kind.__module__):
-            return f"foreign:{name}:{value}"
+            # What a kernel uses of such an object is code of its package, of one version.
+            return f"foreign:{name}:{'' if kind.__repr__ is object.__repr__ else repr(value)}"
         self.stable = False
         return f"unknown:{name}:{id(value)}"
 
@@ -214,7 +224,11 @@ _current: ContextVar[Hasher | None] = ContextVar("nbtc_hasher", default=None)
 
 @contextmanager
 def session() -> Iterator[Hasher]:
-    """Share one hasher between everything inside the block."""
+    """Share one hasher between everything inside the block, with an outer session's if any."""
+    outer = _current.get()
+    if outer is not None:
+        yield outer
+        return
     hasher = Hasher()
     token = _current.set(hasher)
     try:

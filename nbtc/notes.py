@@ -157,9 +157,18 @@ def _uses(ptx: str, word: str) -> list[int]:
     ]
 
 
-def needs_sass(ptx: str) -> bool:
-    """Return whether :func:`count_against_sass` has anything to count."""
-    return "wgmma.mma_async" in ptx or "setmaxnreg" in ptx
+def needs_sass(ptx: str, cubin: bytes) -> bool:
+    """Return whether :func:`count_against_sass` may find something.
+
+    Errs on the side of looking: where a count cannot be trusted, nvdisasm is to decide.
+    """
+    multiplies, changes = "wgmma.mma_async" in ptx, "setmaxnreg" in ptx
+    if not (multiplies or changes):
+        return False
+    arrives, kept = sass.quick_counts(cubin)
+    if multiplies and not 0 < arrives <= len(_uses(ptx, "wgmma.fence")):
+        return True
+    return changes and kept == 0
 
 
 def count_against_sass(ptx: str, disassembly: str, known: list[Note]) -> list[Note]:

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from nbtc import cache, device, fingerprint, jit
-from nbtc.compile import CompileOptions
-from nbtc.compile import key as key_of
+from nbtc.arch import parse
+from nbtc.compile import CompileOptions, key_of
 from nbtc.numba_compat import KernelBounds
 
 
@@ -303,7 +303,7 @@ def test_defaults_count():
         return function
 
     keys = {
-        key_of(make(*defaults), (), "sm_90a", CompileOptions())
+        key_of(fingerprint.Hasher(), make(*defaults), (), parse("sm_90a"), CompileOptions())[0]
         for defaults in ((1, "a"), (2, "a"), (1, "b"), (1, "a"))
     }
     assert len(keys) == 3

@@ -172,6 +172,23 @@ def test_vprintf_names_print_and_the_emulator():
         kernel.compile("float32[:]", arch="sm_90a")
 
 
+@pytest.mark.parametrize("arch_name", ["sm_90a", "sm_100a", "sm_103a"])
+def test_quick_counts_agree_with_nvdisasm(arch_name):
+    ptx = SETMAXNREG.format(bounds=".maxntid 384, 1, 1 .minnctapersm 1")
+    version = "8.8" if arch_name == "sm_103a" else "8.6"
+    ptx = ptx.replace("sm_90a", arch_name).replace(".version 8.0", f".version {version}")
+    done = ptxas.assemble(ptx, arch.parse(arch_name))
+    assert sass.quick_counts(done.cubin) == (0, 1)
+    assert sass.count(sass.disassemble(done.cubin), "USETMAXREG") == 1
+    if arch_name == "sm_90a":
+        for fence in (True, False):
+            kernel = _kernel(fence, True)
+            compiled = kernel.compile("float32[:, ::1]", arch=arch_name, notes="ignore")
+            arrives = compiled.count("WARPGROUP.ARRIVE")
+            assert arrives >= 1
+            assert sass.quick_counts(compiled.cubin) == (arrives, 0)
+
+
 def test_line_table_follows_inlining():
     ptx = (
         ".loc 1 30 0\n.loc 2 7 1, function_name F, inlined_at 1 30 0\n"
