@@ -130,7 +130,7 @@ class LaunchPlan:
     def load(self) -> Any:
         """Load the machine code, once, and return the driver's kernel handle.
 
-        Call it before a CUDA graph capture if the kernel has not run yet.
+        The first launch does it; it may happen while a stream is captured.
 
         Raises:
             LaunchError: the code does not run on the current device.
@@ -202,18 +202,29 @@ class LaunchPlan:
                 f"built for {target}, device is {capability[0]}.{capability[1]} "
                 f"({driver.device_name(device)}); rebuild{_rebuild_for(capability)}"
             )
+        # The first launch may happen while a stream is captured, which forbids loading unless this
+        # thread says that it knows what it does.
+        relaxed = api.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+        changed = api.cuThreadExchangeStreamCaptureMode(relaxed)
+        mode = driver.check(changed, "changing the capture mode")
+        try:
+            self._kernel = self._load_kernel(api)
+        finally:
+            api.cuThreadExchangeStreamCaptureMode(mode)
+
+    def _load_kernel(self, api: Any) -> Any:
         loaded = api.cuLibraryLoadData(self.compiled.cubin, [], [], 0, [], [], 0)
         self._library = driver.check(loaded, f"loading {self.compiled.entry}")
         found = api.cuLibraryGetKernel(self._library, self.compiled.entry.encode())
         kernel = driver.check(found, f"finding the kernel {self.compiled.entry}")
-        # Loads the code into this context now: a first launch may happen during a graph capture.
+        # Loads the code into this context now, not at the launch.
         driver.check(api.cuKernelGetFunction(kernel), f"loading {self.compiled.entry}")
         if self.options.cluster_blocks > PORTABLE_CLUSTER:
             name = api.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
             for index in self._devices():
                 set_ = api.cuKernelSetAttribute(name, 1, kernel, driver.device(index))
                 driver.check(set_, "allowing a non-portable cluster size")
-        self._kernel = kernel
+        return kernel
 
     def _devices(self) -> list[int]:
         """Return every device that the code runs on."""

@@ -29,6 +29,7 @@ from nbtc.launch import (
 OK = bindings.CUresult.CUDA_SUCCESS
 FUNCTION = bindings.CUfunction_attribute
 LAUNCH = bindings.CUlaunchAttributeID
+CAPTURE = bindings.CUstreamCaptureMode
 OPT_IN = 232448
 
 
@@ -40,6 +41,7 @@ class FakeDriver:
         self.launches: list[SimpleNamespace] = []
         self.attributes: list[tuple[str, int, int]] = []
         self.loads = 0
+        self.capture_mode = CAPTURE.CU_STREAM_CAPTURE_MODE_GLOBAL
         self.contexts = 0
         self.has_context = True
         self.statuses: list[object] = []
@@ -82,7 +84,12 @@ class FakeDriver:
     def cuCtxGetDevice(self):
         return OK, 0
 
+    def cuThreadExchangeStreamCaptureMode(self, mode):
+        before, self.capture_mode = self.capture_mode, mode
+        return OK, before
+
     def cuLibraryLoadData(self, code, *rest):
+        assert self.capture_mode == CAPTURE.CU_STREAM_CAPTURE_MODE_RELAXED
         self.loads += 1
         return OK, 0x70
 
@@ -262,6 +269,12 @@ def test_launch_passes_sizes_stream_and_values(fake):
     assert (done.stream, done.function) == (0x55, 0x80)
     assert done.values == [struct.pack("<i", 7), struct.pack("<d", 2.5), b"\x01"]
     assert done.attributes == []
+
+
+def test_loading_is_allowed_during_a_capture_and_the_mode_restored(fake):
+    plan_of().launch(LaunchConfig(1, 32), ())
+    assert fake.loads == 1
+    assert fake.capture_mode == CAPTURE.CU_STREAM_CAPTURE_MODE_GLOBAL
 
 
 def test_array_arrives_as_numbas_seven_words(fake):

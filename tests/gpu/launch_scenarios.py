@@ -312,9 +312,9 @@ def graph_capture_and_replay():
     out, target = zeros((TILE, TILE), "float32"), zeros((TILE, TILE), "float32")
     maps = TensorMap.tiled(source, (TILE, TILE)), TensorMap.tiled(target, (TILE, TILE))
     stream = driver.check(api.cuStreamCreate(1), "stream")
-    mode = api.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+    mode = api.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL
     driver.check(api.cuStreamBeginCapture(stream, mode), "begin")
-    # First launches of both kernels: loading must be possible during a capture too.
+    # First launches of both kernels: loading must be possible in the strictest mode too.
     increment[2, 32, stream](counter)
     copy_tile[1, TILE, stream](np.int32(0), maps[0], np.int32(32), out, maps[1])
     graph = driver.check(api.cuStreamEndCapture(stream), "end")
