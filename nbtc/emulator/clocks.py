@@ -74,6 +74,7 @@ class Access:
             wider than what is read.
         fences: Proxy fences of the writing warp, for writes through the generic proxy.
         reads: True for a write that also reads (an atomic).
+        copy: Record of the copy on its mbarrier.
     """
 
     agent: int
@@ -89,6 +90,7 @@ class Access:
     exact: Callable[[], Any] | None = None
     fences: FenceLog | None = None
     reads: bool = False
+    copy: Any = None
     number: int = 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .findings import Related
+from .mbarrier import stale_text
 from .race import place, where
 
 if TYPE_CHECKING:
@@ -104,6 +105,11 @@ def report_deadlock(
         if not barrier.copies and barrier.current.expected and not barrier.current.delivered:
             text += f"; no CTA issues a copy for {barrier.name}"
         text = f"{text}. {barrier.name}: {barrier.ledger()}"
+        for other in (path.warp, *(w for w, _ in barrier.arrivers.values())):
+            words, _ = stale_text(other)
+            if words:
+                text += words
+                break
     elif special is not None:
         text = special[1]
     else:

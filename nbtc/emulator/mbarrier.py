@@ -18,9 +18,23 @@ from .race import place, related, where
 if TYPE_CHECKING:
     from .machine import Cta, Instruction, Warp
 
-__all__ = ["MAX_COUNT", "CopyRecord", "MBarrier", "WaitRecord"]
+__all__ = ["MAX_COUNT", "CopyRecord", "MBarrier", "WaitRecord", "stale_text"]
 
 MAX_COUNT = (1 << 20) - 1
+
+
+def stale_text(warp: Warp | None) -> tuple[str, Any]:
+    """Words and line of a wait that returned for a phase that the warp had seen before."""
+    stale = warp.sync.state.get("stale_wait") if warp is not None else None
+    if stale is None:
+        return "", None
+    barrier, parity, ins, phase = stale
+    text = (
+        f". The wait on {barrier.name} at {where(ins)} returned for phase {phase}, which the warp "
+        f"had seen before: parity {parity} given, barrier is in phase {barrier.local_phase}; carry "
+        "the stage/phase state across tiles"
+    )
+    return text, ins
 
 
 @dataclass(eq=False, slots=True)
@@ -234,6 +248,13 @@ class MBarrier:
         """Note a successful wait that proved ``phase`` (absolute) complete."""
         self.observed = max(self.observed, phase)
         self.waited = True
+        before = warp.sync.waits.get(self)
+        local = phase - self.base_phase
+        stale = warp.sync.state.get("stale_wait")
+        if before is not None and before.phase == local >= 0 and parity is not None:
+            warp.sync.state["stale_wait"] = (self, parity, ins, local)
+        elif stale is not None and stale[0] is self and local > stale[3]:
+            del warp.sync.state["stale_wait"]
         warp.sync.waits[self] = WaitRecord(
             phase - self.base_phase, parity, self.local_phase, ins
         )
@@ -260,13 +281,14 @@ class MBarrier:
         if arriver is not None:
             who = f"arrival by thread {arriver.index * 32 + (lanes & -lanes).bit_length() - 1}"
         until = f"thread {waiter[0].index * 32}" if waiter else "any thread"
+        text, at = stale_text(arriver)
         self._finding(
             f"overrun{id(ins)}",
             "mbarrier_overrun",
             f"{who} at {where(ins)} completed phase {phase} of {self.name} (init count "
-            f"{self.expected}): phase advanced twice before {until} waited on it",
-            ins=ins, warp=arriver, lanes=lanes,
-            related=related("init", self.init_ins)
+            f"{self.expected}): phase advanced twice before {until} waited on it{text}",
+            ins=at or ins, warp=arriver, lanes=lanes,
+            related=related("arrive", ins) + related("init", self.init_ins)
             + (related("waiter", waiter[1]) if waiter else ()),
         )  # fmt: skip
 
@@ -334,14 +356,12 @@ class MBarrier:
                 f"wait({self.name}, parity {wait.parity}) at {where(wait.ins)} returned without a "
                 "completed phase since init; the reader is not ordered after the copy"
             )
-        copy = next((c for c in self.copies if c.ins is old.place), None)
-        record = self.history.get(wait.phase + self.base_phase)
-        missing = [c for c in self.copies if c.landed_phase is None]
-        if record is not None and missing and missing[-1].issued_phase == (
-                wait.phase + self.base_phase):  # fmt: skip
-            total = record.delivered + sum(
-                c.bytes for c in missing if c.issued_phase == wait.phase + self.base_phase
-            )
+        copy: CopyRecord | None = old.copy
+        proven = wait.phase + self.base_phase
+        record = self.history.get(proven)
+        if copy is not None and record is not None and self._unexpected(copy, proven):
+            missing = [c for c in self.copies if self._unexpected(c, proven)] or [copy]
+            total = record.delivered + sum(c.bytes for c in missing)
             return (
                 f"barrier {self.name} completed phase {wait.phase} with {record.delivered} of "
                 f"{total} bytes"
@@ -353,9 +373,41 @@ class MBarrier:
                 f" (parity {wait.parity} given, barrier is in phase {now}; carry the stage/phase "
                 "state across tiles)"
             )
-        if copy is None and old.time is not None and not happened(old, warp.sync.clock):
+        if old.time is not None and not happened(old, warp.sync.clock):
             text += f"; the copy completes in phase {old.time - 1 - self.base_phase}"
         return text
+
+    def _unexpected(self, copy: CopyRecord, proven: int) -> bool:
+        """Say whether a copy counts for a phase after ``proven`` only because none expected it."""
+        if copy.issued_phase == proven:
+            return copy.landed_phase != proven
+        return copy.issued_phase == proven + 1 == self.phase and not self.current.expects
+
+    def at_exit(self) -> None:
+        """Report bytes that do not add up when the CTA ends."""
+        if not self.live or self.tx == 0 or any(c.landed_phase is None for c in self.copies):
+            return
+        now, before = self.current, self.history.get(self.phase - 1)
+        if self.tx < 0 and before is not None and not now.expects:
+            total = before.delivered - self.tx
+            expects = before.expects
+            text = (
+                f"barrier {self.name} completed phase {self.local_phase - 1} with "
+                f"{before.delivered} of {total} bytes; expect {total} bytes instead of "
+                f"{before.expected}"
+            )
+        else:
+            expects = now.expects
+            text = (
+                f"barrier {self.name} phase {self.local_phase}: {now.expected} bytes expected, "
+                f"{now.delivered} delivered, and the CTA ends"
+            )
+        ins, warp = (expects[0][0], expects[0][1]) if expects else (self.init_ins, self.init_warp)
+        lines = tuple(r for c in self.copies[-2:] for r in related("copy", c.ins))
+        self._finding(
+            f"exit{self.base_phase}", "mbarrier_tx_mismatch", text, ins=ins, warp=warp,
+            related=lines,
+        )  # fmt: skip
 
     def ledger(self) -> str:
         """Commits and waits so far, for deadlock reports."""

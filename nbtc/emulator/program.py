@@ -174,7 +174,7 @@ class Addr(Operand):
             yield from self.coords.registers()
 
 
-@dataclass
+@dataclass(eq=False)
 class Instruction:
     """One PTX instruction.
 

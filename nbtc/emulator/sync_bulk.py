@@ -238,7 +238,7 @@ def _landings(
             barrier.agent, None, write=True, is_async=True, warp=warp, lanes=1 << lane,
             place=ins, what=what, channel=barrier,
         )  # fmt: skip
-        copy = CopyRecord(ins, warp, count, barrier.phase)
+        copy = access.copy = CopyRecord(ins, warp, count, barrier.phase)
         barrier.copies.append(copy)
         target.sync.state.setdefault("copies", {})[barrier, id(ins)] = access
         landings.append(_Landing(target, offset, barrier, access, copy))

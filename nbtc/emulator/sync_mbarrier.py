@@ -89,6 +89,8 @@ def check_exit_of(cta: Cta) -> None:
         for agent, time in warp.sync.clock.items():
             if known.get(agent, 0) < time:
                 known[agent] = time
+    for barrier in cta.sync.mbarriers.values():
+        barrier.at_exit()
     for agent, time, warp, ins, what in cta.sync.state.get("incoming", {}).values():
         if known.get(agent, 0) < time:
             cta.machine.finding(

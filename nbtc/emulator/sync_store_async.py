@@ -84,7 +84,7 @@ def store_async(warp: Warp, ins: Instruction) -> None:
             channel=barrier, is_async=False,
         )  # fmt: skip
         shared_write(warp, ins, cta, (offset, offset + size), access)
-        copy = CopyRecord(ins, warp, size, barrier.phase)
+        copy = access.copy = CopyRecord(ins, warp, size, barrier.phase)
         barrier.copies.append(copy)
         cta.sync.state.setdefault("copies", {})[barrier, id(ins), lane] = access
         data = np.ascontiguousarray(words[lane]).view(np.uint8).copy()
