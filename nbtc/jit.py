@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import functools
 import math
@@ -291,6 +292,7 @@ def jit(function: Callable[..., Any], /) -> Kernel: ...
 def jit(
     *,
     cluster: Any = None,
+    require_cluster: bool = False,
     launch_bounds: int | tuple[int, ...] | None = None,
     max_registers: int | None = None,
     shared: Any = None,
@@ -309,6 +311,7 @@ def jit(
     /,
     *,
     cluster: Any = None,
+    require_cluster: bool = False,
     launch_bounds: int | tuple[int, ...] | None = None,
     max_registers: int | None = None,
     shared: Any = None,
@@ -325,6 +328,8 @@ def jit(
     Args:
         function: the kernel. It returns nothing.
         cluster: blocks per cluster, 1 to 3 entries; the grid stays counted in blocks.
+        require_cluster: write the cluster size into the code too (``.reqnctapercluster``), so that
+            the kernel cannot be launched with another one. Not needed for a launch by nbtc.
         launch_bounds: most threads per block, optionally with the least number of blocks per
             multiprocessor (default 1), which is always emitted because setmaxnreg needs it.
         max_registers: most registers per thread at entry.
@@ -348,7 +353,11 @@ def jit(
         arch_module.parse(arch)
     if notes not in {"error", "warn", "ignore"}:
         raise CompileError(f'notes={notes!r}: must be "error", "warn" or "ignore"')
+    if require_cluster and cluster is None:
+        raise CompileError("require_cluster=True needs cluster=")
     bounds = _bounds(launch_bounds, max_registers)
+    if require_cluster:
+        bounds = dataclasses.replace(bounds, cluster=dim3(cluster, "cluster"))
     launching = LaunchOptions(
         cluster=cluster,
         launch_bounds=None

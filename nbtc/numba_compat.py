@@ -129,7 +129,6 @@ class KernelBounds:
 
     max_threads: int | None = None
     min_blocks: int = 1
-    max_blocks_per_cluster: int | None = None
     max_registers: int | None = None
     cluster: tuple[int, int, int] | None = None
 
@@ -139,8 +138,6 @@ class KernelBounds:
         if self.max_threads is not None:
             # ptxas drops setmaxnreg unless the minimum block count is there too (note C7508).
             entries += [("maxntidx", self.max_threads), ("minctasm", self.min_blocks)]
-        if self.max_blocks_per_cluster is not None:
-            entries.append(("cluster_max_blocks", self.max_blocks_per_cluster))
         if self.max_registers is not None:
             entries.append(("maxnreg", self.max_registers))
         if self.cluster is not None:

@@ -101,6 +101,16 @@ def test_launch_bounds_always_have_min_blocks():
     assert re.search(r"\.maxnreg 64\b", two)
 
 
+@pytest.mark.parametrize("arch", ["sm_90a", "sm_100a"])
+def test_cluster_size_in_the_code_on_request(arch):
+    plain = jit(cluster=(2, 1))(scale.py_func).compile(*SCALE, arch=arch).ptx
+    assert "cluster" not in plain
+    ptx = jit(cluster=(2, 1), require_cluster=True)(scale.py_func).compile(*SCALE, arch=arch).ptx
+    assert re.search(r"\.reqnctapercluster 2, 1, 1", ptx)
+    with pytest.raises(CompileError, match="needs cluster="):
+        jit(require_cluster=True)(scale.py_func)
+
+
 def test_impossible_register_cap_is_refused():
     with pytest.raises(CompileError, match=r"200 regs x 384 = 76800 > 65536.*max_registers=168"):
         jit(launch_bounds=384, max_registers=200)(scale.py_func).compile(*SCALE)
