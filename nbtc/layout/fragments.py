@@ -47,7 +47,8 @@ def wgmma_a_row(thread: Any, register: Any) -> Any:
 
 def wgmma_a_col(thread: Any, register: Any, element: Any, bits: Any) -> Any:
     """Return the K index of an element of operand A; sparse: the index in the stored half."""
-    return mma_a_col(thread & 31, register, element, bits)
+    per = 32 // bits
+    return per * (thread & 3) + element + 4 * per * (register >> 1)
 
 
 # --- mma.sync, every m16n8 shape ----------------------------------------------------------------

@@ -32,7 +32,8 @@ def offset(row: Any, scale: Any, scales: Any) -> Any:
     """
     tiles = (scales + 3) // 4
     tile = row // 128 * tiles + scale // 4
-    return tile * 512 + tile_offset(row % 128, scale % 4)
+    within = row % 128
+    return tile * 512 + 16 * (within % 32) + 4 * (within // 32) + scale % 4
 
 
 def size_bytes(rows: int, scales: int) -> int:

@@ -13,7 +13,7 @@ passed together, except for block-scaled and sparse forms.
 Rounding: as in the wgmma unit; block-scaled products are formed in float64 and rounded once per
 instruction. Not modelled (`UnitFault` kind "unmodelled"): K=96, A in tensor memory with 4- or
 6-bit types in 8-bit containers, sparse with fewer than 128 rows per CTA or a selector other than
-0, ``.ashift``, the zero-column mask of ``.ws``.
+0, ``.ashift``, a column shift in the zero-column mask of ``.ws``.
 """
 
 from __future__ import annotations
@@ -368,6 +368,30 @@ def _accumulate(
     return combine(d, old, product, accumulate=accumulate, satfinite=saturate).view(np.uint32)
 
 
+def zero_columns(op: Operation, mask: int) -> np.ndarray:
+    """Return, as bool[N], the columns that a zero-column mask descriptor forces to zero.
+
+    Each part of N (one for M=128, halves for M=64, quarters for M=32) has spans of skipped and
+    used columns in turn; a start count drops columns of the first span.
+
+    Raises:
+        UnitFault: kind "unmodelled" for a mask with a column shift.
+    """
+    n = op.fields.n
+    if not mask >> 39 & 1:
+        return np.zeros(n, bool)
+    if mask >> 56 & 63:
+        raise UnitFault("unmodelled", "zero-column mask with a column shift")
+    skip, use = (mask >> 40 & 0xFF) + 1, (mask >> 48 & 0xFF) + 1
+    parts = {128: 1, 64: 2, 32: 4}[op.fields.m]
+    result = []
+    for part in range(parts):
+        start, zeros_first = mask >> 8 * part & 0xFF, mask >> 32 + part & 1
+        column = np.arange(start, start + n // parts) % (skip + use)
+        result.append(column < skip if zeros_first else column >= use)
+    return np.concatenate(result)
+
+
 def mma(
     op: Operation,
     tmem: Sequence[np.ndarray],
@@ -382,6 +406,7 @@ def mma(
     sfa: int | None = None,
     sfb: int | None = None,
     metadata: int | None = None,
+    zero_mask: int = 0,
 ) -> None:
     """Carry out tcgen05.mma on tensor memory.
 
@@ -398,6 +423,7 @@ def mma(
         sfa: TMEM address of the scale factors of A (block-scaled kinds).
         sfb: TMEM address of the scale factors of B.
         metadata: TMEM address of the sparse metadata.
+        zero_mask: zero-column mask descriptor of the ``.ws`` form; 0 for none.
 
     Raises:
         UnitFault: an operand is not valid; see the module docstring.
@@ -408,6 +434,7 @@ def mma(
     values_b = np.concatenate(
         [_from_shared(op, "b", b, data, base).copy() for data, base in shared], axis=0
     )
+    values_b[zero_columns(op, zero_mask)] = 0
     words = np.asarray(disable_lanes or [0] * (4 * op.cta_group), np.uint32)
     masks = (words[:, None] >> np.arange(32, dtype=np.uint32) & 1).astype(bool)
     masks = masks.reshape(op.cta_group, 128)

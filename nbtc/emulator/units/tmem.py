@@ -11,8 +11,8 @@ Tensor memory of one CTA is ``uint32[128, 512]`` (lane, column).
 
 `UnitFault` kinds: "tmem-lane" (not the warp's quarter), "tmem-bounds", "tcgen05-descriptor",
 "illegal-instruction". A lane of 0..31 in an address counts from the warp's own first lane; a true
-lane must lie in the warp's quarter. Whether ``shift`` crosses the 32-lane groups is not documented
-in text: here each group keeps its last lane, which is what ``cp.4x256b`` can refresh.
+lane must lie in the warp's quarter. ``shift`` moves 31 lanes of every group of 32 (its implicit
+shape is 31x256b) and leaves the last one, which ``cp.4x256b`` can refresh.
 """
 
 from __future__ import annotations

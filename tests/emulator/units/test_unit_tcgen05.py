@@ -477,3 +477,23 @@ def test_operation_faults():
           accumulate=False)  # fmt: skip
     fault("tmem-lane", "D at lane 16", tcgen05.mma, op, tensors, tm.address(16, 0), [tile], [tile],
           shared, accumulate=False)  # fmt: skip
+
+
+def test_zero_column_mask():
+    rng = np.random.default_rng(13)
+    shared, tensors = memories(1)
+    a, b = random(rng, (64, 64), "f16"), random(rng, (64, 64), "f16")
+    tile_a, tile_b = Tile(shared[0][0], 0x800, a, "f16"), Tile(shared[0][0], 0x8000, b, "f16")
+    fields = InstructionDescriptor("f16", 64, 64, "f16", "f16")
+    op = tcgen05.operation(fields.encode(), "f16", ws=True)
+    # First half of N: from column 1 of "3 zero, 5 used"; second half: "5 used, 3 zero".
+    mask = 1 | 1 << 32 | 1 << 39 | (3 - 1) << 40 | (5 - 1) << 48
+    zero = [column % 8 < 3 for column in range(1, 33)] + [column % 8 >= 5 for column in range(32)]
+    assert tcgen05.zero_columns(op, mask).tolist() == zero
+    tcgen05.mma(op, tensors, 0, tile_a.descriptors(0, 4), tile_b.descriptors(0, 4), shared,
+                accumulate=False, zero_mask=mask)  # fmt: skip
+    kept = f64(b)
+    kept[np.array(zero)] = 0
+    close(read_d(op, tensors, 0), f64(a), kept)
+    assert not tcgen05.zero_columns(op, mask & ~(1 << 39)).any()
+    fault("unmodelled", "column shift", tcgen05.zero_columns, op, mask | 1 << 56)
