@@ -120,6 +120,7 @@ def make_plan(instruction: Instruction, argument_types: tuple[Any, ...]) -> Plan
         and isinstance(by_name[o.name], types.BaseTuple)
     }
     variant = Variant(values, given, counts)
+    instruction.check_modifiers(variant)
 
     inputs = []
     for o in instruction.operands:

@@ -249,12 +249,16 @@ class Instruction:
         """Return the targets that have this variant."""
         return self.arch_rule(variant) if callable(self.arch_rule) else self.arch_rule
 
-    def check(self, variant: Variant) -> None:
-        """Raise InstructionError if a modifier is illegal, naming the rule and right values."""
+    def check_modifiers(self, variant: Variant) -> None:
+        """Raise InstructionError if one modifier is illegal by itself."""
         for m in self.modifiers:
             value = variant[m.name]
             if not m.accepts(value):
                 raise InstructionError(f"{self.name}: {m.name}={value!r}; legal: {m.legal_words}")
+
+    def check(self, variant: Variant) -> None:
+        """Raise InstructionError if a modifier is illegal, naming the rule and right values."""
+        self.check_modifiers(variant)
         message = self.check_rule(variant) if self.check_rule else None
         if message:
             raise InstructionError(f"{self.name}: {message}")
