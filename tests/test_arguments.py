@@ -149,6 +149,15 @@ def test_layout_agrees_with_numpys_flags(array):
     assert layout_of(array.shape, array.strides, array.itemsize) == expected
     host = typeof_argument(array)
     assert (host.layout, host.ndim) == (expected, array.ndim)
+    ((_, rank, letter),) = probe([torch_like(array, array.dtype.name)])[0]
+    assert (rank, letter) == (array.ndim, expected)
+    # The stride of an axis that has no second element means nothing and may differ.
+    used = [*range(5 + array.ndim)]
+    if array.size:
+        used += [5 + array.ndim + axis for axis, n in enumerate(array.shape) if n > 1]
+    theirs = probe([DeviceArray(array, 0x5000_0000)])[1]
+    ours = probe([torch_like(array, array.dtype.name)])[1]
+    assert [ours[i] for i in used] == [theirs[i] for i in used]
     assert typeof_argument(DeviceArray(array)) == host
 
 
