@@ -274,7 +274,12 @@ def _codegen(instruction: Instruction, context: Any, builder: Any, sig: Any, arg
         ",".join(constraints),
         side_effect="pure" not in instruction.effects,
     )
-    attrs = ("convergent",) if "convergent" in instruction.effects else ()
+    # Without readnone LLVM keeps every one of several equal reads.
+    attrs = tuple(
+        word
+        for effect, word in (("convergent", "convergent"), ("pure", "readnone"))
+        if effect in instruction.effects
+    )
     value = builder.call(asm, llvm_args, attrs=attrs)
     return _pack(context, builder, plan, sig.return_type, outputs, value)
 
