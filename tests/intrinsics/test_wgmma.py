@@ -47,9 +47,10 @@ def test_the_main_loop_is_what_was_written(n, pending):
     # The accumulator stays in its registers from the fence to the end of the loop.
     start = made.ptx.index("wgmma.fence")
     loop = made.ptx[start : made.ptx.index(" bra ", start)]
-    assert loop.count("wgmma.mma_async") == 4
-    assert loop.count("wgmma.wait_group") == 1
-    assert "mov" not in loop
+    stages = loop.count("wgmma.fence")  # libNVVM may unroll
+    assert loop.count("wgmma.mma_async") == 4 * stages
+    assert loop.count("wgmma.wait_group") == stages
+    assert "mov.f32" not in loop
     assert made.count("HGMMA") == made.ptx.count("wgmma.mma_async")
     assert made.count("WARPGROUP.ARRIVE") == made.ptx.count("wgmma.fence")
     assert made.count("LDL") == made.count("STL") == 0
@@ -106,8 +107,8 @@ def _sparse(out, start):
          "QGMMA"),
         (_f16_registers, r"m64n8k16\.f32\.f16\.f16 \{.*\}, \{.*\}, %rd\d+, %q_scale_d, -1, 1, 1;",
          "HGMMA"),
-        (_sparse, r"mma_async\.sp\.sync\.aligned\.m64n8k32\.f32\.bf16\.bf16 \{.*\}, %rd\d+, %rd\d+, "
-         r"%r\d+, 1, %q_scale_d, 1, 1, 0, 0;", "HGMMA"),
+        (_sparse, r"mma_async\.sp\.sync\.aligned\.m64n8k32\.f32\.bf16\.bf16 \{.*\}, %rd\d+, "
+         r"%rd\d+, %r\d+, 1, %q_scale_d, 1, 1, 0, 0;", "HGMMA"),
     ],
     ids=["int8", "fp8", "registers", "sparse"],
 )
