@@ -8,9 +8,15 @@ integers, and work elementwise on integer arrays too.
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from nbtc.layout.instruction_descriptor import InstructionDescriptor
+    from nbtc.layout.matrix_descriptor import MatrixDescriptor, OperandTile
+    from nbtc.layout.tensormap_description import TensorMapDescription
 
 _EXPORTS = {
+    "InstructionDescriptor": "instruction_descriptor",
     "MatrixDescriptor": "matrix_descriptor",
     "OperandTile": "matrix_descriptor",
     "TensorMapDescription": "tensormap_description",
@@ -20,7 +26,7 @@ _MODULES = {
     "tensor_memory", "tensormap_description",
 }  # fmt: skip
 
-__all__ = ["MatrixDescriptor", "OperandTile", "TensorMapDescription"]
+__all__ = ["InstructionDescriptor", "MatrixDescriptor", "OperandTile", "TensorMapDescription"]
 
 
 def __getattr__(name: str) -> Any:
