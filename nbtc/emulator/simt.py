@@ -419,6 +419,7 @@ class Runner:
                         i += 1
                         continue
                     if bits != packed:
+                        taken = taken.copy()  # a register row changes under the path
                         self.split(path, taken, ins, [(target, taken), (
                             path.block + 1, mask & ~taken)])
                         return YIELDED
