@@ -116,12 +116,13 @@ class NamedBarrier:
         if warp.sync.clock.get(self.agent, 0) >= self.generation:
             return
         if self.last.get(warp) is None:
-            group, other = warp.index // 4, next(iter(self.last)).index // 4
+            groups = sorted({w.index // 4 for w in (*self.last, warp)})
+            names = " and ".join(map(str, groups))
             text = (
-                f"{self.name}: threads of warpgroups {min(group, other)} and {max(group, other)} "
-                f"in one generation (expected {self.count} of one cohort): warp {warp.index} is "
-                f"not ordered after the generation of warps {sorted(w.index for w in self.last)}; "
-                "give each cohort its own id"
+                f"{self.name}: threads of warpgroup{'s' if len(groups) > 1 else ''} {names} in one "
+                f"generation (expected {self.count} of one cohort): warp {warp.index} is not "
+                f"ordered after the generation of warps {sorted(w.index for w in self.last)}; give "
+                "each cohort its own id"
             )
         else:
             text = (
