@@ -142,7 +142,7 @@ class LaunchSyntax:
 _plans: dict[tuple[int, LaunchOptions], LaunchPlan] = {}
 
 
-def launch(  # noqa: PLR0917 - the order of the call
+def launch(
     compiled: Launchable,
     options: LaunchOptions | None,
     grid: Any,
