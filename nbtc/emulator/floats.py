@@ -132,7 +132,14 @@ def fma_f32(a: np.ndarray, b: np.ndarray, c: np.ndarray, mode: str = "rn") -> np
     if mode == "rn" and not error.any():
         return total.astype(F32)
     error = np.where(np.isfinite(error), error, 0.0)
-    return round_f32(total, mode, error)
+    out = round_f32(total, mode, error)
+    return _down_zero(out, product, wide) if mode == "rm" else out
+
+
+def _down_zero(out: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Give exact zero sums ``a + b`` the sign that rounding down asks for."""
+    positive = (a == 0) & (b == 0) & ~np.signbit(a) & ~np.signbit(b)
+    return np.where((out == 0) & (a == -b) & ~positive, out.dtype.type(-0.0), out)
 
 
 def fma_f64(a: np.ndarray, b: np.ndarray, c: np.ndarray, mode: str = "rn") -> np.ndarray:
@@ -197,8 +204,10 @@ def arith_f32(name: str, a: np.ndarray, b: np.ndarray, mode: str) -> np.ndarray:
     """``add sub mul div`` of float32 rows in a directed rounding mode."""
     x, y = a.astype(F64), b.astype(F64)
     if name in ("add", "sub"):
-        total, error = _two_sum(x, y if name == "add" else -y)
-        return round_f32(total, mode, np.where(np.isfinite(error), error, 0.0))
+        y = y if name == "add" else -y
+        total, error = _two_sum(x, y)
+        out = round_f32(total, mode, np.where(np.isfinite(error), error, 0.0))
+        return _down_zero(out, x, y) if mode == "rm" else out
     if name == "mul":
         return round_f32(x * y, mode)
     quotient = x / y
@@ -227,10 +236,10 @@ def arith_f64(name: str, a: np.ndarray, b: np.ndarray, mode: str) -> np.ndarray:
         if exact is None:
             exact = fx / fy
         if exact == 0:
-            if name in ("add", "sub") and x != 0 and mode == "rm":
-                out[lane] = -0.0
             continue
         out[lane] = round_fraction(exact, mode)
+    if mode == "rm" and name in ("add", "sub"):
+        return _down_zero(out, a, b if name == "add" else -b)
     return out
 
 
