@@ -100,7 +100,7 @@ def report_deadlock(
     special = _special(wait)
     barrier: Any = getattr(wait, "barrier", None)
     if barrier is not None and hasattr(barrier, "deadlock_text"):
-        text, lines_of = barrier.deadlock_text(getattr(wait, "parity", None))
+        text, lines_of = barrier.deadlock_text(getattr(wait, "parity", None), path.warp)
         lines += lines_of
         if not barrier.copies and barrier.current.expected and not barrier.current.delivered:
             text += f"; no CTA issues a copy for {barrier.name}"

@@ -413,7 +413,9 @@ class MBarrier:
         """Commits and waits so far, for deadlock reports."""
         return f"{self.commits} phases completed, last observed {self.observed - self.base_phase}"
 
-    def deadlock_text(self, parity: int | None) -> tuple[str, tuple[Related, ...]]:
+    def deadlock_text(
+        self, parity: int | None, waiter: Warp | None = None
+    ) -> tuple[str, tuple[Related, ...]]:
         """Words for a deadlock: counts, what is missing, and the lines that belong to it."""
         now = self.current
         arrived = self.expected - self.pending
@@ -447,6 +449,12 @@ class MBarrier:
             if self.arrivers and not arrived:
                 ins = next(iter(self.arrivers.values()))[1]
                 text += f"; earlier phases were released by the arrive at {where(ins)}"
+        seen = waiter.sync.waits.get(self) if waiter is not None else None
+        if phase > 0 and parity == phase & 1 and (seen is None or seen.phase < phase - 1):
+            text += (
+                f". Phase {phase - 1} is complete and this warp never waited for it; parity "
+                f"{1 - parity} passes"
+            )
         if phase == 0 and not arrived and not now.expected and parity == 0:
             text += ". A fresh empty barrier is passed with parity 1"
         return text, tuple(dict.fromkeys(lines))

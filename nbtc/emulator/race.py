@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AT_CLUSTER_START",
     "AT_CTA_EXIT",
+    "AT_DEADLOCK",
     "AT_LANES_EXIT",
     "AT_TOUCH",
     "CHECKS",
@@ -51,6 +52,7 @@ CHECKS = frozenset({"race", "proxy", "poison", "mbarrier", "barrier", "wgmma", "
 AT_CLUSTER_START: list[Callable[[Any], None]] = []
 AT_CTA_EXIT: list[Callable[[Any], None]] = []
 AT_LANES_EXIT: list[Callable[[Any], None]] = []
+AT_DEADLOCK: list[Callable[[Any], None]] = []
 AT_TOUCH: list[Callable[[Any, Any, int, int], None]] = []
 """Functions of the ``sync_*`` modules, called by the hooks of the same name."""
 
@@ -259,6 +261,8 @@ class Checks(Hooks):
         """Report a deadlock with every waiter."""
         from .deadlock import report_deadlock
 
+        for function in AT_DEADLOCK:
+            function(machine)
         report_deadlock(machine, waiting, spinning)
 
     # -- generic accesses ---------------------------------------------------------------------

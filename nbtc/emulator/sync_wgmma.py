@@ -18,12 +18,12 @@ from nbtc.layout.tensormap_description import SWIZZLES
 
 from .clocks import Access, Clock
 from .machine import SHARED_BASE, AsyncOp, Vec, Wait, handler
-from .race import AT_CLUSTER_START, AT_LANES_EXIT, AT_TOUCH, related, where
+from .race import AT_CLUSTER_START, AT_DEADLOCK, AT_LANES_EXIT, AT_TOUCH, related, where
 from .sync_barriers import check_converged
 from .units import UnitFault, wgmma
 
 if TYPE_CHECKING:
-    from .machine import Cluster, Cta, Instruction, Warp
+    from .machine import Cluster, Cta, Instruction, Machine, Warp
 
 __all__ = ["Meet", "operand_spans"]
 
@@ -611,6 +611,17 @@ def _lanes_exit(warp: Warp) -> None:
         state.in_flight = []
 
 
+def _deadlock(machine: Machine) -> None:
+    """Check the wgmmas that some warps of a warpgroup executed and the others will not."""
+    for cluster in machine.clusters:
+        for cta in cluster.ctas:
+            for group in cta.sync.state.get("warpgroups", {}).values():
+                for op in group.ops:
+                    if 0 < len(op.warps) < 4:
+                        _issue(group, op, _state(op.warps[0]).committed + 1)
+
+
 AT_CLUSTER_START.append(_start)
+AT_DEADLOCK.append(_deadlock)
 AT_TOUCH.append(_touch)
 AT_LANES_EXIT.append(_lanes_exit)
