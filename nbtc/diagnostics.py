@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,32 @@ from nbtc.source_lines import PythonLine, chain_text
 
 _LOCATED = "_nbtc_located"
 _DURING = re.compile(r"^During: .* at (\S+) \((\d+)\)$", re.MULTILINE)
+_REMEDIES = (
+    (
+        r"Cannot determine Numba type of <class 'function'>",
+        "A helper that a kernel calls needs the decorator @nbtc.device",
+    ),
+    (
+        r"Cannot determine Numba type of",
+        "A kernel can use numbers, tuples, dtypes, modules, instructions and helpers from outside; "
+        "bind the attributes of an object to bare names before the kernel",
+    ),
+    (
+        r"NRT required",
+        "Kernels have no lists, dictionaries or new arrays: use tuples, nbtc.shared, "
+        "cuda.shared.array or cuda.local.array",
+    ),
+    (
+        r"Cannot unify .*int32.*int64|Cannot unify .*int64.*int32",
+        "Python integers are int64: start the variable with int32(...), and keep it 32-bit with "
+        "nbtc.device.math32",
+    ),
+    (
+        r"No conversion from .* to none|must have void return type",
+        "A kernel returns nothing; write results to an array",
+    ),
+)
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _IN_FILE = re.compile(r'File "([^"]+)", line (\d+)')
 _NOISE = re.compile(r"^(Failed in .* mode pipeline .*|During: .*|\s*)$")
 
@@ -53,15 +80,19 @@ def _own_error(error: BaseException) -> NbtcError | None:
 def _summary(text: str) -> str:
     """Return the essential lines of one of Numba's messages."""
     kept: list[str] = []
-    for line in text.splitlines():
+    for line in _COLOUR.sub("", text).splitlines():
         if _NOISE.match(line):
-            if kept:
+            if kept and not kept[-1].endswith(":"):
                 break
             continue
         if _IN_FILE.match(line.strip()):
             break
-        kept.append(line.rstrip())
-    return "\n".join(kept[:12]) or text.strip()
+        kept.append(line.strip())
+    summary = " ".join(kept[:4]).replace(" >>> ", " ") or text.strip()
+    for pattern, remedy in _REMEDIES:
+        if re.search(pattern, summary):
+            return f"{summary}. {remedy}"
+    return summary
 
 
 def _lines_in(error: BaseException) -> tuple[PythonLine, ...]:
@@ -73,16 +104,19 @@ def _lines_in(error: BaseException) -> tuple[PythonLine, ...]:
         return found
     for name, line in _IN_FILE.findall(str(error)):
         if "numba_cuda" not in name and not name.startswith("<"):
-            return (PythonLine(name, int(line)),)
+            return (PythonLine(os.path.abspath(name), int(line)),)
     location: Any = getattr(error, "loc", None)
     if getattr(location, "line", None) is not None:
-        return (PythonLine(location.filename, location.line),)
+        return (PythonLine(os.path.abspath(location.filename), location.line),)
     return ()
 
 
 @contextmanager
-def readable(kernel: str) -> Iterator[None]:
+def readable(function: Any) -> Iterator[None]:
     """Turn what is raised inside the block into one nbtc error that starts with the Python line.
+
+    Args:
+        function: the Python function of the kernel that is compiled in the block.
 
     An nbtc error keeps its class; errors of Numba become :class:`CompileError` with the original as
     its cause.
@@ -94,18 +128,23 @@ def readable(kernel: str) -> Iterator[None]:
         if own is not None:
             if not getattr(own, _LOCATED, False):
                 lines = locations(error) or locations(own)
-                if lines:
-                    own.args = (f"{chain_text(lines)}: {own}",)
+                if lines or not isinstance(own, CompileError):
+                    own.args = (f"{chain_text(lines or _definition(function))}: {own}",)
                 setattr(own, _LOCATED, True)
             raise own.with_traceback(None) from own.__cause__
-        lines = _lines_in(error)
-        where = f"{chain_text(lines)}: " if lines else ""
+        where = chain_text(_lines_in(error) or _definition(function))
         kind = "" if _is_numba(error) else f"{type(error).__name__}: "
         made = CompileError(
-            f"{where}kernel {kernel} does not compile: {kind}{_summary(str(error))}"
+            f"{where}: kernel {function.__qualname__} does not compile: "
+            f"{kind}{_summary(str(error))}"
         )
         setattr(made, _LOCATED, True)
         raise made from error.with_traceback(None)
+
+
+def _definition(function: Any) -> tuple[PythonLine, ...]:
+    code = function.__code__
+    return (PythonLine(code.co_filename, code.co_firstlineno),)
 
 
 def _is_numba(error: Any) -> bool:

@@ -229,6 +229,61 @@ def test_numba_errors_come_as_one_located_error():
     assert caught.value.__cause__ is not None
 
 
+def _undecorated(x):
+    return x + 1
+
+
+class _Config:
+    stages = 4
+
+
+_config = _Config()
+
+
+def _calls_undecorated(out):
+    out[0] = _undecorated(1)
+
+
+def _reads_attribute(out):
+    out[0] = _config.stages
+
+
+def _makes_list(out):
+    out[0] = [1, 2, 3][out.size]
+
+
+def _returns(out):
+    return out[0]
+
+
+def _stores_text(out):
+    out[0] = "text"
+
+
+def _undefined(out):
+    out[0] = missing_name  # noqa: F821
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (_calls_undecorated, r"'_undecorated'.*needs the decorator @nbtc\.device"),
+        (_reads_attribute, r"'_config'.*bind the attributes of an object to bare names"),
+        (_makes_list, r"no lists.*use tuples"),
+        (_returns, r"A kernel returns nothing"),
+        (_stores_text, r"setitem\(array\(float32, 1d, A\), Literal\[int\]\(0\), Literal\[str\]"),
+        (_undefined, r"NameError.*'missing_name'"),
+    ],
+)
+def test_common_mistakes_are_named_with_line_and_remedy(function, message):
+    with pytest.raises(CompileError, match=message) as caught:
+        jit(function).compile("float32[:]")
+    text = str(caught.value)
+    first = function.__code__.co_firstlineno
+    assert text.startswith((f"{__file__}:{first}: ", f"{__file__}:{first + 1}: "))
+    assert "\n" not in text
+
+
 def test_wrong_number_of_types_names_the_arguments():
     with pytest.raises(CompileError, match=r"takes 4 arguments \(out, source, factor, n\), 1 type"):
         scale.compile("float32[:]")
