@@ -9,7 +9,8 @@ uint32. Each thread executes on its own.
 the largest value in e2m1, e2m3, e3m2 and s2f6); ``relu`` turns negative values into 0.
 
 Not covered: conversions that Numba's own casts compile to (integers to float32, float32 to
-float64); scalar fp8, which PTX does not have. The 6- and 4-bit types, ue8m0, s2f6 and stochastic
+float64); scalar fp8, which PTX does not have; bfloat16 from and to integers other than int32, and
+float64, which go through float32. The 6- and 4-bit types, ue8m0, s2f6 and stochastic
 rounding are in ``nbtc.intrinsics.convert_narrow`` and re-exported here.
 """
 
