@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -66,6 +70,25 @@ def test_helpers_of_plain_numba_kernels():
 
     ptx, _ = cuda.compile_ptx(kernel, (types.int32[::1],), cc=(9, 0, "a"))
     assert "call" not in ptx.partition("{")[2]
+
+
+def test_instructions_in_plain_numba_kernels_need_no_registration(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from numba import cuda\n"
+        "from numba.cuda import types\n"
+        "from nbtc.intrinsics import address, mbarrier\n"
+        "def kernel(out):\n"
+        "    mbarrier.init(address.shared(0), 4)\n"
+        "    out[0] = 1\n"
+        "ptx, _ = cuda.compile_ptx(kernel, (types.float32[::1],), cc=(9, 0, 'a'))\n"
+        "assert 'mbarrier.init.shared::cta.b64' in ptx\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": str(Path(nbtc.__file__).parents[1])},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_compile_time_branch_leaves_no_trace():

@@ -57,7 +57,8 @@ register_model(InstructionType)(models.OpaqueModel)
 
 
 @typeof_impl.register(Instruction)
-def _typeof_instruction(value: Instruction, c: Any) -> InstructionType:
+def typeof_instruction(value: Instruction, c: Any = None) -> InstructionType:
+    """Return the type of an instruction in kernels, with its lowering registered."""
     _register_lowering(value)
     return InstructionType(value)
 

@@ -215,6 +215,17 @@ class Instruction:
     def __deepcopy__(self, memo: Any) -> Instruction:
         return self
 
+    @property
+    def _numba_type_(self) -> Any:
+        """Type in kernels.
+
+        Numba asks every object that it does not know for this attribute, so that a plain
+        ``numba.cuda.jit`` kernel finds the lowering with nothing else imported.
+        """
+        from nbtc.ptx import lower
+
+        return lower.typeof_instruction(self)
+
     def fingerprint(self) -> str:
         """Return a hash of everything in the declaration that shapes code."""
         parts = [self.name, sorted(self.effects), sorted(self.ties.items())]
