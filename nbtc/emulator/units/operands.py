@@ -108,11 +108,12 @@ def _locate(descriptors: Sequence[int], mn: int, k: int, bits: int, major: str,
     first = descriptors[0]
     rest = first & ~_START
     base = ((first & _START) << 4) & ~(_REPEAT - 1)
-    starts = tuple(
-        (((d & _START) << 4) - base) % _WRAP if d & ~_START == rest else -1 for d in descriptors
-    )
-    if -1 in starts:
-        raise ValueError("descriptors of one gather must differ in their start only")
+    if len(descriptors) == 1:
+        starts: tuple[int, ...] = (((first & _START) << 4) - base,)
+    else:
+        starts = tuple([(((d & _START) << 4) - base) % _WRAP for d in descriptors])
+        if any(d & ~_START != rest for d in descriptors):
+            raise ValueError("descriptors of one gather must differ in their start only")
     return _index(rest, sm, starts, mn, k, bits, major), base, rest
 
 

@@ -26,6 +26,7 @@ import numpy as np
 
 from nbtc.emulator.units import UnitFault, operands
 from nbtc.emulator.units.formats import BITS, decode, table, unpack_padded, unpack_pairs
+from nbtc.emulator.units.product import multiply
 from nbtc.emulator.units.tmem import Rect, check_rect
 from nbtc.emulator.units.wgmma import combine, expand_sparse
 from nbtc.errors import LayoutError
@@ -472,8 +473,8 @@ def _product(
     """Product (rows, N) of one CTA as float32."""
     if not op.scales:
         if op.fields.kind == "i8" and values_a.shape[1] > 256:
-            return np.dot(values_a.astype(np.float64), values_b.T.astype(np.float64))
-        return np.dot(values_a, values_b.T)
+            return multiply(values_a.astype(np.float64), values_b.astype(np.float64))
+        return multiply(values_a, values_b)
     if sfa is None or sfb is None:
         raise UnitFault("illegal-instruction", f"kind::{op.fields.kind} without scale factors")
     block = op.fields.k // op.scales
@@ -481,4 +482,4 @@ def _product(
     scale_b = _scales(op, tmem, sfb, op.fields.n, op.fields.sfb_id, op.layout == "B")
     scaled_a = values_a * np.repeat(scale_a, block, axis=1)
     scaled_b = values_b * np.repeat(scale_b, block, axis=1)
-    return np.dot(scaled_a, scaled_b.T).astype(np.float32)
+    return multiply(scaled_a, scaled_b).astype(np.float32)

@@ -28,6 +28,7 @@ import numpy as np
 
 from nbtc.emulator.units import UnitFault, operands
 from nbtc.emulator.units.formats import BITS, decode
+from nbtc.emulator.units.product import multiply
 
 _K = {"f16": 16, "bf16": 16, "tf32": 8, "e4m3": 32, "e5m2": 32, "s8": 32, "u8": 32, "b1": 256}
 _FP8 = ("e4m3", "e5m2")
@@ -258,9 +259,9 @@ def mma(
     with np.errstate(over="ignore", invalid="ignore"):
         if op.d == "s32" and op.a != "b1" and values_a.shape[1] > 256:
             # Beyond 8 steps a sum of products of bytes may leave float32's integers.
-            product = np.dot(values_a.astype(np.float64), values_b.T.astype(np.float64))
+            product = multiply(values_a.astype(np.float64), values_b.astype(np.float64))
         else:
-            product = np.dot(values_a, values_b.T)
+            product = multiply(values_a, values_b)
         return combine(op.d, accumulator, product, accumulate=accumulate,
                        negate=negate_a != negate_b, satfinite=satfinite)  # fmt: skip
 
