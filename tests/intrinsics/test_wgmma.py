@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 
+import ml_dtypes
+import numpy as np
 import pytest
+from numba import cuda, types
 
 from nbtc import jit
 from nbtc.errors import ArchError, InstructionError
-from nbtc.intrinsics import address, tcgen05, wgmma
+from nbtc.intrinsics import address, fence, tcgen05, wgmma
 from nbtc.ptx import registers
 from nbtc.ptx.spec import REGISTRY
 
@@ -253,3 +256,51 @@ def test_registers_and_shapes_of_every_variant():
 
 def test_a_tensor_memory_name_does_not_leak():
     assert not set(wgmma.__all__) & set(tcgen05.__all__) - {"matrix_descriptor"}
+
+
+def _one_tile(out, a, b, fragments):
+    t = cuda.threadIdx.x
+    sa = cuda.shared.array(1024, types.uint16, alignment=128)
+    sb = cuda.shared.array(128, types.uint16, alignment=128)
+    for i in range(8):
+        sa[t + 128 * i] = a[t + 128 * i]
+    sb[t] = b[t]
+    fence.proxy_async()
+    cuda.syncthreads()
+    a_desc = wgmma.matrix_descriptor(sa, swizzle="none", leading_bytes=128, stride_bytes=256)
+    b_desc = wgmma.matrix_descriptor(sb, swizzle="none", leading_bytes=128, stride_bytes=256)
+    ra = (fragments[t, 0], fragments[t, 1], fragments[t, 2], fragments[t, 3])
+    ra = wgmma.fence(ra)
+    d = wgmma.fence(registers.full(4, 7))
+    d = wgmma.mma_async_bf16(d, a_desc, b_desc, False, n=8)  # what D held does not count
+    d = wgmma.mma_async_bf16(d, a_desc, b_desc, n=8, scale_b=-1)
+    d = wgmma.mma_async_bf16_ra(d, ra, b_desc, n=8)
+    d = wgmma.mma_async_bf16_ra(d, ra, b_desc, n=8)
+    wgmma.commit_group()
+    d = wgmma.wait_group(d, n=0)
+    row = 16 * (t // 32) + t % 32 // 4
+    for j in range(2):
+        out[row, 2 * (t % 4) + j] = d[0] if j == 0 else d[1]
+        out[row + 8, 2 * (t % 4) + j] = d[2] if j == 0 else d[3]
+
+
+def _core_matrices(x):
+    """Rows of 16 bytes in 8-row core matrices, the next 16 bytes of K 128 bytes on."""
+    rows, k = x.shape
+    return x.reshape(rows // 8, 8, k // 8, 8).transpose(0, 2, 1, 3).ravel()
+
+
+def test_a_tile_from_shared_memory_and_from_registers():
+    rng = np.random.default_rng(1)
+    a = rng.standard_normal((64, 16)).astype(ml_dtypes.bfloat16)
+    b = rng.standard_normal((8, 16)).astype(ml_dtypes.bfloat16)  # row n holds B[:, n]
+    thread, register, half = np.meshgrid(np.arange(128), np.arange(4), np.arange(2), indexing="ij")
+    rows = 16 * (thread // 32) + thread % 32 // 4 + 8 * (register & 1)
+    columns = 8 * (register >> 1) + 2 * (thread % 4) + half
+    fragments = np.ascontiguousarray(a[rows, columns]).view(np.uint32)[..., 0]
+    out = np.zeros((64, 8), np.float32)
+    tiles = [_core_matrices(x).view(np.uint16).copy() for x in (a, b)]
+    report = jit(_one_tile).emulate(1, 128, out, *tiles, fragments, arch="sm_90a")
+    assert not report.findings
+    wanted = 2 * a.astype(np.float64) @ b.astype(np.float64).T
+    np.testing.assert_allclose(out, wanted, rtol=1e-5, atol=1e-5)
