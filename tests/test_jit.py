@@ -14,9 +14,9 @@ from numba import cuda
 
 import nbtc
 from nbtc import device, jit
-from nbtc.errors import CompileError, InstructionError, LaunchError
+from nbtc.errors import CompileError, FindingsError, InstructionError, LaunchError
 from nbtc.intrinsics import mbarrier
-from nbtc.jit import emulating, flat_arguments
+from nbtc.jit import emulating, flat_arguments, set_report_hook
 from nbtc.layout import matrix_descriptor
 from nbtc.ptx.addresses import shared
 
@@ -231,3 +231,51 @@ def test_flat_arguments_match_the_parameters_of_the_ptx():
     args = (np.zeros((3, 4), np.float32), 5, (1.5, 2))
     ptx = kernel.compile(*args).ptx
     assert len(re.findall(r"\.param ", ptx.partition(")")[0])) == len(flat_arguments(args))
+
+
+@jit
+def racy(out):
+    tile = cuda.shared.array(64, np.float32)
+    i = cuda.threadIdx.x
+    tile[i] = i
+    out[i] = tile[63 - i]
+
+
+@jit
+def clean(out, factor):
+    tile = cuda.shared.array(64, np.float32)
+    i = cuda.threadIdx.x
+    tile[i] = i
+    cuda.syncthreads()
+    out[i] = tile[63 - i] * factor
+
+
+def test_launch_syntax_emulates_on_numpy_arrays(monkeypatch):
+    monkeypatch.setenv("NBTC_EMULATE", "1")
+    out = np.zeros(64, np.float32)
+    clean[1, 64](out, 2)
+    np.testing.assert_array_equal(out, 2 * np.arange(64)[::-1])
+
+
+def test_launch_syntax_raises_on_findings(monkeypatch):
+    monkeypatch.setenv("NBTC_EMULATE", "1")
+    line = racy.py_func.__code__.co_firstlineno + 5
+    with pytest.raises(FindingsError, match=rf"test_jit.py:{line}"):
+        racy[1, 64](np.zeros(64, np.float32))
+
+
+def test_emulate_returns_the_report():
+    assert clean.emulate(1, 64, np.zeros(64, np.float32), 2).ok
+    report = racy.emulate((1,), (64, 1), np.zeros(64, np.float32), seed=3)
+    assert not report.ok
+
+
+def test_a_hook_takes_the_reports(monkeypatch):
+    monkeypatch.setenv("NBTC_EMULATE", "1")
+    seen = []
+    set_report_hook(lambda kernel, report: seen.append((kernel, report.ok)))
+    try:
+        racy[1, 64](np.zeros(64, np.float32))
+    finally:
+        set_report_hook(None)
+    assert seen == [(racy, False)]
