@@ -1,11 +1,15 @@
-"""The mma.sync unit: one warp, all dense m16n8 and m8n8 shapes (PTX ISA 9.7.14).
+"""The mma.sync unit: one warp, all m16n8 and m8n8 shapes, dense and sparse (PTX ISA 9.7.14).
 
     op = mma_sync.operation(16, 8, 16, "f32", "bf16", "bf16")
     d = mma_sync.mma(op, a, b, c)            # registers uint32 (registers, 32), f64: uint64
+    op = mma_sync.operation(16, 8, 32, "f32", "bf16", "bf16", sparse=True)
+    d = mma_sync.mma(op, a, b, c, metadata=meta, selector=0)
 
 ``a``, ``b``, ``c`` and the result hold registers in operand order, lane last; f64 operands are
 uint64. Rounding: f32 products are exact and summed in float32 in an unspecified order; f16
-results are rounded once; integers and f64 (up to order) are exact.
+results are rounded once; integers and f64 (up to order) are exact. The bits of sparse metadata
+are shown in figures of the ISA only; they are taken to lie as in wgmma, whose warps have the same
+fragments, and in the selected lanes alone for the shapes of half that K.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from functools import cache
 import numpy as np
 
 from nbtc.emulator.units import UnitFault
+from nbtc.emulator.units import sparse as sparse_a
 from nbtc.emulator.units.formats import BITS, decode, unpack_pairs
 from nbtc.layout import fragments as fr
 
@@ -25,6 +30,10 @@ _SHAPES = {
     "s4": {(16, 8, 32), (16, 8, 64)}, "b1": {(16, 8, 128), (16, 8, 256)},
     "e4m3": {(16, 8, 16), (16, 8, 32)},
     "f64": {(8, 8, 4), (16, 8, 4), (16, 8, 8), (16, 8, 16)},
+}  # fmt: skip
+_SPARSE_SELECTORS = {  # (family, K): legal selectors
+    ("f16", 16): 4, ("f16", 32): 2, ("bf16", 16): 4, ("bf16", 32): 2, ("tf32", 8): 4,
+    ("tf32", 16): 2, ("s8", 32): 2, ("s8", 64): 1, ("e4m3", 64): 1, ("s4", 64): 2, ("s4", 128): 1,
 }  # fmt: skip
 _FAMILY = {"u8": "s8", "u4": "s4", "e5m2": "e4m3"}
 _D_TYPES = {
@@ -44,6 +53,12 @@ class Operation:
     d: str
     a: str
     b: str
+    sparse: bool = False
+
+    @property
+    def stored_k(self) -> int:
+        """Elements along K of A as stored."""
+        return self.k // 2 if self.sparse else self.k
 
     @property
     def bits(self) -> int:
@@ -53,7 +68,7 @@ class Operation:
     @property
     def a_registers(self) -> int:
         """Registers of A per lane."""
-        return self.m * self.k * self.bits // (64 if self.bits == 64 else 32) // 32
+        return self.m * self.stored_k * self.bits // (64 if self.bits == 64 else 32) // 32
 
     @property
     def b_registers(self) -> int:
@@ -67,19 +82,24 @@ class Operation:
 
 
 @cache
-def operation(m: int, n: int, k: int, d: str, a: str, b: str) -> Operation:
-    """Return the operation of a shape and its types.
+def operation(m: int, n: int, k: int, d: str, a: str, b: str, *, sparse: bool = False) -> Operation:
+    """Return the operation of a shape and its types; K of a sparse one is that of dense A.
 
     Raises:
         UnitFault: kind "illegal-instruction".
     """
     family = _FAMILY.get(a, a)
     same = _FAMILY.get(b, b) == family
-    if not same or (m, n, k) not in _SHAPES.get(family, ()) or d not in _D_TYPES[family]:
-        raise UnitFault("illegal-instruction", f"mma.sync m{m}n{n}k{k} with D {d}, A {a}, B {b}")
+    if sparse:
+        exists = (m, n) == (16, 8) and (family, k) in _SPARSE_SELECTORS
+    else:
+        exists = (m, n, k) in _SHAPES.get(family, ())
+    if not same or not exists or d not in _D_TYPES[family]:
+        name = "mma.sp.sync" if sparse else "mma.sync"
+        raise UnitFault("illegal-instruction", f"{name} m{m}n{n}k{k} with D {d}, A {a}, B {b}")
     if family in ("f16", "bf16") and a != b:
         raise UnitFault("illegal-instruction", f"mma.sync with A {a} and B {b}; must be equal")
-    return Operation(m, n, k, d, a, b)
+    return Operation(m, n, k, d, a, b, sparse)
 
 
 @cache
@@ -137,6 +157,35 @@ def _values(words: np.ndarray, kind: str) -> np.ndarray:
     return decode(raw, kind)
 
 
+def metadata_positions(op: Operation, metadata: np.ndarray, selector: int) -> np.ndarray:
+    """Return the dense k, (16, k / 2), of every stored element of sparse A.
+
+    Args:
+        op: sparse operation.
+        metadata: uint32[32], one register per lane.
+        selector: sparsity selector.
+
+    Raises:
+        UnitFault: illegal selector or metadata.
+    """
+    count = _SPARSE_SELECTORS[_FAMILY.get(op.a, op.a), op.k]
+    if not 0 <= selector < count:
+        raise UnitFault(
+            "illegal-instruction", f"sparsity selector {selector}; must be 0..{count - 1}"
+        )
+    groups = op.k // sparse_a.group_size(op.bits)
+    row, group = np.arange(16)[:, None], np.arange(groups)[None, :]
+    lane = 4 * (row % 8)
+    if op.bits >= 16:
+        lane = lane + selector * (4 // count) + group // 4
+        bit = 16 * (row // 8) + 4 * (group % 4)
+    else:
+        lane = lane + 2 * selector + row // 8 + 2 * (group // 8)
+        bit = 4 * (group % 8) + 0 * row
+    nibbles = metadata[lane] >> bit.astype(np.uint32) & np.uint32(15)
+    return sparse_a.positions(nibbles, op.bits)
+
+
 def mma(
     op: Operation,
     a: np.ndarray,
@@ -145,6 +194,8 @@ def mma(
     *,
     satfinite: bool = False,
     xor: bool = False,
+    metadata: np.ndarray | None = None,
+    selector: int = 0,
 ) -> np.ndarray:
     """Return the registers of D = A * B + C.
 
@@ -155,8 +206,15 @@ def mma(
         c: registers (d_registers, 32).
         satfinite: clamp s32 results.
         xor: single-bit operands combine by xor instead of and.
+        metadata: sparse: uint32[32], one register per lane.
+        selector: sparse: sparsity selector.
     """
     values_a = _values(np.ascontiguousarray(a[_a_index(op)]), op.a)
+    if op.sparse:
+        if metadata is None:
+            raise UnitFault("illegal-instruction", "sparse mma.sync without metadata")
+        places = metadata_positions(op, metadata, selector)
+        values_a = sparse_a.expand(values_a, places, op.k)
     values_b = _values(np.ascontiguousarray(b[_b_index(op)]), op.b)
     index = _d_index(op)
     start = np.ascontiguousarray(c[index])

@@ -25,10 +25,11 @@ from functools import lru_cache
 import numpy as np
 
 from nbtc.emulator.units import UnitFault, operands
+from nbtc.emulator.units import sparse as sparse_a
 from nbtc.emulator.units.formats import BITS, decode, table, unpack_padded, unpack_pairs
 from nbtc.emulator.units.product import multiply
 from nbtc.emulator.units.tmem import Rect, check_rect
-from nbtc.emulator.units.wgmma import combine, expand_sparse
+from nbtc.emulator.units.wgmma import combine
 from nbtc.errors import LayoutError
 from nbtc.layout import tensor_memory as tm
 from nbtc.layout.instruction_descriptor import BLOCK_SCALED, InstructionDescriptor
@@ -302,27 +303,13 @@ def _scales(
 def _positions(op: Operation, tmem: np.ndarray, address: int) -> np.ndarray:
     """Dense k of every stored element of A, (rows, k / 2)."""
     bits = BITS[op.fields.a] if op.fields.container_bits != 8 else 8
-    per = {32: 2, 4: 8}.get(bits, 4)
-    groups = op.fields.k // per
+    groups = op.fields.k // sparse_a.group_size(bits)
     row, group = np.arange(op.rows)[:, None], np.arange(groups)[None, :]
     bit = tm.metadata_bit(row, group, bits)
     lane = np.broadcast_to(tm.metadata_lane(row, group, bits), bit.shape)
     words = tmem[lane, tm.column_of(address) + bit // 32]
-    nibbles = (words >> (bit % 32).astype(np.uint32) & np.uint32(15)).astype(np.int64)
-    if bits == 32:
-        if not np.isin(nibbles, (4, 0xE)).all():
-            raise UnitFault("illegal-instruction", "tf32 sparse metadata: nibbles must be 4 or 0xE")
-        return group * 2 + (nibbles == 0xE)
-    first, second = nibbles & 3, nibbles >> 2
-    if (first >= second).any():
-        raise UnitFault(
-            "illegal-instruction",
-            "sparse metadata: both 2-bit indices of a group must differ and ascend",
-        )
-    pairs = np.stack([group * 4 + first, group * 4 + second], axis=-1).reshape(op.rows, -1)
-    if bits == 4:
-        return np.stack([2 * pairs, 2 * pairs + 1], axis=-1).reshape(op.rows, -1)
-    return pairs
+    nibbles = words >> (bit % 32).astype(np.uint32) & np.uint32(15)
+    return sparse_a.positions(nibbles, bits)
 
 
 # --- the product ----------------------------------------------------------------------------------
@@ -447,7 +434,8 @@ def mma(
         if fields.sparse:
             if metadata is None:
                 raise UnitFault("illegal-instruction", "sparse tcgen05.mma without metadata")
-            values_a = expand_sparse(values_a, _positions(op, memory, metadata), fields.k)
+            places = _positions(op, memory, metadata)
+            values_a = sparse_a.expand(values_a, places, fields.k)
         with np.errstate(over="ignore", invalid="ignore"):
             product = _product(op, memory, values_a, values_b, sfa, sfb)
             if fields.negate_a != fields.negate_b:

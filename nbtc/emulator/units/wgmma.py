@@ -27,6 +27,7 @@ from functools import cache
 import numpy as np
 
 from nbtc.emulator.units import UnitFault, operands
+from nbtc.emulator.units import sparse as sparse_a
 from nbtc.emulator.units.formats import BITS, decode
 from nbtc.emulator.units.product import multiply
 
@@ -156,26 +157,7 @@ def metadata_positions(op: Operation, metadata: np.ndarray, selector: int) -> np
             raise UnitFault("illegal-instruction", f"sparsity selector {selector}; must be 0")
         quad = words.reshape(4, 8, 2, 2).transpose(0, 3, 1, 2)  # warp, row half, group, k half
         nibbles = np.stack([quad >> (4 * i) & 15 for i in range(8)], axis=-1).reshape(64, 16)
-    nibbles = nibbles.astype(np.int64)
-    groups = np.arange(nibbles.shape[1])
-    if bits == 32:
-        if not np.isin(nibbles, (0x4, 0xE)).all():
-            raise UnitFault("illegal-instruction", "tf32 sparse metadata: nibbles must be 4 or 0xE")
-        return groups * 2 + (nibbles == 0xE)
-    first, second = nibbles & 3, nibbles >> 2
-    if (first >= second).any():
-        raise UnitFault(
-            "illegal-instruction",
-            "sparse metadata: both 2-bit indices of a group must differ and ascend",
-        )
-    return np.stack([groups * 4 + first, groups * 4 + second], axis=-1).reshape(64, -1)
-
-
-def expand_sparse(stored: np.ndarray, positions: np.ndarray, k: int) -> np.ndarray:
-    """Return the dense matrix (rows, k) of stored values and their positions along K."""
-    dense = np.zeros((stored.shape[0], k), stored.dtype)
-    np.put_along_axis(dense, positions, stored, axis=1)
-    return dense
+    return sparse_a.positions(nibbles, bits)
 
 
 # --- the product ----------------------------------------------------------------------------------
@@ -254,7 +236,7 @@ def mma(
         if metadata is None:
             raise UnitFault("illegal-instruction", "sparse wgmma without metadata")
         positions = metadata_positions(op, metadata, selector)
-        values_a = expand_sparse(values_a, positions, op.k)
+        values_a = sparse_a.expand(values_a, positions, op.k)
     values_b = _operand(op, "b", b, shared, shared_base, transpose_b)
     with np.errstate(over="ignore", invalid="ignore"):
         if op.d == "s32" and op.a != "b1" and values_a.shape[1] > 256:

@@ -116,3 +116,53 @@ def test_saturation_and_wrap():
 def test_illegal(case):
     with pytest.raises(UnitFault, match="mma"):
         mma_sync.operation(*case)
+
+
+@pytest.mark.parametrize(
+    ("k", "d", "kind", "selectors"),
+    [(16, "f32", "f16", 4), (32, "f32", "bf16", 2), (8, "f32", "tf32", 4), (16, "f32", "tf32", 2),
+     (32, "s32", "s8", 2), (64, "s32", "u8", 1), (64, "f32", "e4m3", 1), (64, "s32", "s4", 2),
+     (128, "s32", "u4", 1)],
+)  # fmt: skip
+def test_sparse(k, d, kind, selectors):
+    rng = np.random.default_rng(k)
+    op = mma_sync.operation(16, 8, k, d, kind, kind, sparse=True)
+    bits, size = op.bits, {"tf32": 2, "s4": 8, "u4": 8}.get(kind, 4)
+    stored, values = operand(rng, (16, k // 2), kind)
+    pb, vb = operand(rng, (k, 8), kind)
+    a = pack(stored, op.a_registers, bits, lambda lane, r, e: fr.mma_a_row(lane, r),
+             lambda lane, r, e: fr.mma_a_col(lane, r, e, bits))  # fmt: skip
+    b = pack(pb, op.b_registers, bits, lambda lane, r, e: fr.mma_b_row(lane, r, e, bits),
+             lambda lane, r, e: fr.mma_b_col(lane))  # fmt: skip
+    dense = np.zeros((16, k))
+    nibbles = np.zeros((16, k // size), np.int64)
+    for row, group in np.ndindex(*nibbles.shape):
+        chosen = np.sort(rng.choice(2 if size == 2 else 4, 1 if size == 2 else 2, replace=False))
+        spots = np.repeat(2 * chosen, 2) + np.tile([0, 1], 2) if size == 8 else chosen
+        dense[row, group * size + spots] = values[row, group * size // 2 :][: size // 2]
+        nibbles[row, group] = (4, 14)[chosen[0]] if size == 2 else chosen[0] | chosen[1] << 2
+    for selector in range(selectors):
+        metadata = rng.integers(0, 1 << 32, 32).astype(np.uint32)
+        # A row's nibbles fill whole registers: 16-bit halves of two rows, or one row per lane.
+        lanes_per_row = k // size * 4 // (16 if bits >= 16 else 32)
+        for row in range(16):
+            for i in range(lanes_per_row):
+                lane, shift, width = 4 * (row % 8), 0, 32
+                if bits >= 16:
+                    shift, width = 16 * (row // 8), 16
+                    lane += (selector if selectors == 4 else 2 * selector) + i
+                else:
+                    lane += 2 * selector + row // 8 + 2 * i
+                word = sum(int(n) << 4 * j for j, n in enumerate(
+                    nibbles[row, i * width // 4 : (i + 1) * width // 4]))  # fmt: skip
+                keep = ~(((1 << width) - 1) << shift) & 0xFFFFFFFF
+                metadata[lane] = int(metadata[lane]) & keep | word << shift
+        c = np.zeros((4, 32), np.uint32)
+        got = mma_sync.mma(op, a, b, c, metadata=metadata, selector=selector)
+        got = got.view(np.int32 if d == "s32" else np.float32)
+        matrix = np.zeros((16, 8))
+        for reg, lane in np.ndindex(4, 32):
+            matrix[fr.mma_row(lane, reg), fr.mma_col(lane, reg)] = got[reg, lane]
+        np.testing.assert_allclose(matrix, dense @ vb, rtol=1e-5, atol=1e-4)
+    with pytest.raises(UnitFault, match="selector"):
+        mma_sync.mma(op, a, b, c, metadata=metadata, selector=selectors)
