@@ -451,6 +451,8 @@ class _Parser:
                 self.take()
             function.directives[word[1:]] = tuple(values)
         outer = self.scope.parent
+        assert outer is not None
+        outer.names.setdefault(function.name, function)
         if self.accept(";"):
             old = self.module.functions.get(function.name)
             if old is None or not old.defined:
@@ -463,8 +465,7 @@ class _Parser:
             function.defined = True
             build_blocks(function, self.items)
             self.module.functions[function.name] = function
-        assert outer is not None
-        outer.names[function.name] = function
+            outer.names[function.name] = function
         self.scope = outer
         self.function = None
 
@@ -752,17 +753,14 @@ class _Parser:
         if token[0] == "%" and _SPECIAL.match(token):
             return Special(token)
         target = self.lookup(token)
-        if target is None and token[0] == "%":
-            self.at -= 1
-            self.fail("unknown register")
         offset = 0
         if self.peek() in ("+", "-") and self.kinds[self.at + 1] in ("number", "punct"):
             self.accept("+")
             offset = self.integer()
-        symbol = Symbol(token, target, offset)
-        if self.function is not None and target is None:
-            symbol.target = None
-        return symbol
+        if target is None:
+            self.at -= 1
+            self.fail(f"{token} is not declared")
+        return Symbol(token, target, offset)
 
     def address(self) -> Operand:
         self.expect("[")

@@ -496,7 +496,10 @@ class Runner:
                 self.table(path, step.instructions[0])
                 return YIELDED
             else:
-                self.current = step.instructions[0]
+                self.current = ins = step.instructions[0]
+                if ins.guard is not None and not (mask & w.predicate(ins.guard)).any():
+                    i += 1
+                    continue
                 machine.fatal("trap", "trap was executed", ins=step.instructions[0], warp=w)
 
     def touch(self, w: Any, step: Step) -> None:

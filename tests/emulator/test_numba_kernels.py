@@ -29,7 +29,7 @@ def test_axpy_with_a_partial_last_warp(cc):
     x = np.arange(100, dtype=np.float32)
     y = np.ones_like(x)
     report = run(kernel, 4, 40, x, y, np.float32(3), cc=cc)
-    assert report.ok, report
+    assert report.ok, str(report)
     np.testing.assert_array_equal(y, 1 + 3 * x)
 
 
@@ -96,7 +96,7 @@ def test_block_reduction_in_shared_memory(cc):
     x = np.arange(512, dtype=np.float32)
     out = np.zeros(4, np.float32)
     report = run(kernel, 4, 128, x, out, cc=cc)
-    assert report.ok, report
+    assert report.ok, str(report)
     np.testing.assert_array_equal(out, x.reshape(4, 128).sum(axis=1))
 
 
@@ -125,7 +125,7 @@ def test_dynamic_shared_memory(cc):
     out = np.zeros(64, np.int32)
     for base in (None, 4096):
         report = run(kernel, 1, 64, out, cc=cc, dynamic_smem=256, dynamic_smem_base=base)
-        assert report.ok, report
+        assert report.ok, str(report)
         np.testing.assert_array_equal(out, ((np.arange(64) + 1) % 64) ** 2)
 
 
@@ -142,7 +142,7 @@ def test_shuffle_reduction_and_votes(cc):
     x = np.random.default_rng(0).standard_normal(32)
     out = np.zeros(33)
     report = run(kernel, 1, 32, x, out, cc=cc)
-    assert report.ok, report
+    assert report.ok, str(report)
     np.testing.assert_allclose(out[0], x.sum(), rtol=1e-12)
     np.testing.assert_array_equal(out[1:], x[np.arange(32) ^ 3])
 
@@ -160,7 +160,7 @@ def test_atomics(cc):
     counts, sums = np.zeros(8, np.int32), np.zeros(1, np.float32)
     low, swapped = np.array([10**6, -1], np.int32), np.array([-1], np.int32)
     report = run(kernel, 2, 128, x, counts, sums, low, swapped, cc=cc)
-    assert report.ok, report
+    assert report.ok, str(report)
     np.testing.assert_array_equal(counts, np.bincount(x % 8, minlength=8))
     assert sums[0] == x.sum()
     assert tuple(low) == (x.min(), x.max())
@@ -174,7 +174,7 @@ def test_float_atomic_max_is_a_cas_loop(cc):
     x = np.random.default_rng(2).standard_normal(64).astype(np.float32)
     out = np.full(1, -np.inf, np.float32)
     report = run(kernel, 1, 64, x, out, cc=cc)
-    assert report.ok, report
+    assert report.ok, str(report)
     assert out[0] == x.max()
 
 
@@ -220,7 +220,7 @@ def test_math(cc, name, dtype):
     y = np.linspace(0.5, 3, 64).astype(dtype)
     out = np.zeros_like(x)
     report = run(kernel, 1, 64, x, y, out, cc=cc)
-    assert report.ok, report
+    assert report.ok, str(report)
     want = np.array([function(*((float(a), float(b)) if binary else (float(a),)))
                      for a, b in zip(x, y, strict=True)])
     tolerance = 3e-6 if dtype == np.float32 else 3e-14
@@ -244,7 +244,7 @@ def test_integer_division_and_shifts(cc):
     b[b == 0] = 7
     out = np.zeros((6, 64), np.int64)
     report = run(kernel, 1, 64, a, b, out, cc=cc)
-    assert report.ok, report
+    assert report.ok, str(report)
     np.testing.assert_array_equal(out[0], a // b)
     np.testing.assert_array_equal(out[1], a % b)
     np.testing.assert_array_equal(out[2], a >> (b & 31))
@@ -273,7 +273,7 @@ def test_device_function_recursion_and_local_arrays(cc):
 
     out = np.zeros((2, 32), np.int64)
     report = run(kernel, 1, 32, out, cc=cc)
-    assert report.ok, report
+    assert report.ok, str(report)
     lanes = np.arange(32)
     scratch = np.zeros((32, 8), int)
     for k in range(8):
@@ -320,7 +320,7 @@ def test_debug_build_runs(cc):
     x = np.arange(32, dtype=np.float64)
     out = np.zeros(32)
     report = run(kernel, 1, 32, x, out, cc=cc, options={"debug": True, "opt": False})
-    assert report.ok, report
+    assert report.ok, str(report)
     want = sum(x[(np.arange(32) + k) % 32] for k in range(4))
     np.testing.assert_array_equal(out, want)
 
@@ -339,7 +339,7 @@ def test_two_dimensional_grid_and_complex(cc):
     b = rng.standard_normal((7, 9)) + 1j * rng.standard_normal((7, 9))
     out = np.zeros((10, 9), complex)
     report = run(kernel, (2, 2), (8, 8), a, b, out, cc=cc)
-    assert report.ok, report
+    assert report.ok, str(report)
     np.testing.assert_allclose(out, a @ b, rtol=1e-12)
 
 
@@ -369,7 +369,7 @@ def test_match_and_ballot_and_activemask(cc):
     x = (np.arange(32) % 7).astype(np.int32)
     out = np.zeros((5, 32), np.int64)
     report = run(kernel, 1, 32, x, out, cc=cc)
-    assert report.ok, report
+    assert report.ok, str(report)
     bits = 1 << np.arange(32)
     assert (out[0] & 0xFFFFFFFF == bits[x > 3].sum()).all()
     np.testing.assert_array_equal(out[1] & 0xFFFFFFFF, [bits[x == v].sum() for v in x])
