@@ -46,6 +46,11 @@ def fields(descriptor: int, sm: int) -> MatrixDescriptor:
     )  # fmt: skip
 
 
+def swizzle_of(descriptor: int, sm: int) -> str:
+    """Return the swizzle of a descriptor; errors as in `fields`."""
+    return _fields(descriptor & ~_START, sm).swizzle
+
+
 @dataclass(frozen=True)
 class IndexMap:
     """Chunk numbers of a tile relative to a 1024-byte boundary, and their byte hull."""

@@ -229,7 +229,7 @@ def describe_shared(op: Operation, operand: str, descriptors: Sequence[int]) -> 
 
 
 def _check_majorness(op: Operation, descriptor: int, major: str, operand: str) -> None:
-    atom = operands.fields(descriptor, 100).swizzle == "128B_ATOM_32B"
+    atom = operands.swizzle_of(descriptor, 100) == "128B_ATOM_32B"
     wide = op.fields.container_bits == 32
     if (major == "MN" and atom != wide) or (major == "K" and atom):
         raise UnitFault(
@@ -419,10 +419,12 @@ def mma(
     fields = op.fields
     if (op.scales or fields.sparse) and len(b) != 1:
         raise ValueError("block-scaled and sparse instructions are carried out one at a time")
-    values_b = np.concatenate(
-        [_from_shared(op, "b", b, data, base).copy() for data, base in shared], axis=0
-    )
-    values_b[zero_columns(op, zero_mask)] = 0
+    parts = [_from_shared(op, "b", b, data, base) for data, base in shared[:1]]
+    for data, base in shared[1:]:
+        parts = [parts[0].copy(), _from_shared(op, "b", b, data, base)]
+    values_b = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=0)
+    if zero_mask >> 39 & 1:
+        values_b = np.where(zero_columns(op, zero_mask)[:, None], np.float32(0), values_b)
     words = np.asarray(disable_lanes or [0] * (4 * op.cta_group), np.uint32)
     masks = (words[:, None] >> np.arange(32, dtype=np.uint32) & 1).astype(bool)
     masks = masks.reshape(op.cta_group, 128)
