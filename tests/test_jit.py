@@ -6,19 +6,22 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 from numba import cuda
+from numba.cuda import types
 
 import nbtc
 from nbtc import device, jit
 from nbtc.errors import CompileError, FindingsError, InstructionError, LaunchError
-from nbtc.intrinsics import mbarrier
+from nbtc.intrinsics import mbarrier, tma
 from nbtc.jit import emulating, flat_arguments, set_report_hook
 from nbtc.layout import matrix_descriptor
 from nbtc.ptx.addresses import shared
+from nbtc.ptx.types_numba import TENSOR_MAP
 
 
 @pytest.fixture(autouse=True)
@@ -65,8 +68,6 @@ def test_helpers_are_inlined_with_lines_of_their_own(arch):
 def test_helpers_of_plain_numba_kernels():
     def kernel(out):
         out[0] = scaled(out[1], 3, mode="negative")
-
-    from numba.cuda import types
 
     ptx, _ = cuda.compile_ptx(kernel, (types.int32[::1],), cc=(9, 0, "a"))
     assert "call" not in ptx.partition("{")[2]
@@ -279,3 +280,90 @@ def test_a_hook_takes_the_reports(monkeypatch):
     finally:
         set_report_hook(None)
     assert seen == [(racy, False)]
+
+
+@device
+def total(n, start):
+    result = start
+    for i in range(n):
+        result += i
+    return result
+
+
+@device
+def advance(stage, phase, stages):
+    stage = stage + 1
+    if stage == stages:
+        stage = 0
+        phase = phase ^ 1
+    return stage, phase
+
+
+@device
+def optional(x, y=None):
+    if y is None:
+        return x
+    return x + y
+
+
+@device
+def variadic(*args):
+    return args[0] + args[1]
+
+
+@device
+def stores(out, x):
+    out[4] = x
+
+
+@jit
+def helpers(out, n):
+    out[0] = total(n, 0)
+    stage, phase = 0, 0
+    for _ in range(n):
+        stage, phase = advance(stage, phase, 4)
+    out[1] = stage
+    out[2] = phase
+    out[3] = optional(n) + optional(n, 5) + variadic(n, 2)
+    stores(out, 7)
+
+
+@pytest.mark.parametrize("arch", ["sm_90a", "sm_100a"])
+def test_constant_arguments_may_become_variables(arch):
+    out = np.zeros(5, np.int64)
+    assert helpers.emulate(1, 1, out, np.int32(6), arch=arch).ok
+    assert out.tolist() == [15, 2, 1, 25, 7]
+
+
+def test_threads_compile_for_different_targets():
+    made = {}
+
+    def work(arch):
+        made[arch] = jit(helpers.py_func).compile("int64[::1]", "int32", arch=arch)
+
+    threads = [threading.Thread(target=work, args=(arch,)) for arch in ("sm_90a", "sm_100a")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for arch, compiled in made.items():
+        assert f".target {arch}\n" in compiled.ptx
+    assert len(made) == 2
+
+
+@pytest.mark.parametrize("arch", ["sm_90a", "sm_100a"])
+def test_tensor_maps_in_a_tuple(arch):
+    @device
+    def prefetch(descriptor, x):
+        tma.prefetch(descriptor, (x, 0))
+
+    @jit
+    def kernel(maps, n):
+        for descriptor in maps:
+            prefetch(descriptor, n)
+        prefetch(maps[1], 3)
+
+    ptx = kernel.compile(types.UniTuple(TENSOR_MAP, 2), "int32", arch=arch).ptx
+    assert len(re.findall(r"\.param \.align 64 \.b8 kernel_param_[01]\[128\]", ptx)) == 2
+    assert ptx.count("cp.async.bulk.prefetch.tensor") == 3
+    assert ".local" not in ptx
