@@ -7,9 +7,11 @@ Inputs (`random_normal`), float64 references (`matmul_reference`), comparisons (
 
 from __future__ import annotations
 
+import argparse
 import contextlib
+import inspect
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,8 +32,9 @@ from nbtc.timing import (
 
 __all__ = [
     "BenchmarkError", "Comparison", "DeviceArray", "Flush", "assert_close", "bandwidth",
-    "emulated", "has_gpu", "host_time", "interleaved", "matmul_reference", "peak_bandwidth",
-    "random_normal", "relative_error", "sm_clock", "to_numpy", "tolerance",
+    "emulated", "example_arguments", "has_gpu", "host_time", "interleaved", "matmul_reference",
+    "on_device", "peak_bandwidth", "random_normal", "relative_error", "run_example", "sm_clock",
+    "to_numpy", "tolerance",
 ]  # fmt: skip
 
 # Half a unit in the last place, and a little for the accumulation before the rounding.
@@ -84,6 +87,13 @@ def random_normal(
     if found.kind in ("int", "uint"):
         values = np.clip(np.rint(values * 32), -128 if found.kind == "int" else 0, 127)
     return values.astype(found.numpy)
+
+
+def on_device(array: np.ndarray[Any, Any]) -> Any:
+    """Return the array where kernels can use it: itself on the emulator, else a copy on the GPU."""
+    from nbtc.jit import emulating
+
+    return array if emulating() else DeviceArray.copy_of(array)
 
 
 def to_numpy(array: Any) -> np.ndarray[Any, Any]:
@@ -165,3 +175,44 @@ def assert_close(got: Any, want: Any, *, tol: float | None = None, what: str = "
         f"{what}: relative error {error:.3g} > {limit:.3g}; {wrong} of {off.size} elements are "
         f"off, worst at {worst}: got {values[worst]:.6g}, expected {reference[worst]:.6g}"
     )
+
+
+def example_arguments(
+    check: Callable[..., Any], argv: Sequence[str] | None = None
+) -> argparse.Namespace:
+    """Parse the command line of an example: its sizes, ``--emulate`` and ``--seed``.
+
+    Args:
+        check: function whose parameters, all with int or str defaults, become options.
+        argv: arguments; None means those of the process.
+    """
+    parser = argparse.ArgumentParser(
+        description=inspect.getdoc(inspect.getmodule(check)),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    for name, parameter in inspect.signature(check).parameters.items():
+        default = parameter.default
+        option = "--" + name.replace("_", "-")
+        parser.add_argument(option, type=type(default), default=default, help=f"default {default}")
+    parser.add_argument("--emulate", action="store_true", help="emulate, also where there is a GPU")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the emulator's schedule")
+    return parser.parse_args(argv)
+
+
+def run_example(check: Callable[..., float], argv: Sequence[str] | None = None) -> None:
+    """Run an example's ``check`` with the sizes of the command line, and say what was found.
+
+    Without a GPU, or with ``--emulate``, the kernel runs on the emulator.
+
+    Args:
+        check: runs the kernel, raises unless the result is right, returns its relative error.
+        argv: arguments; None means those of the process.
+    """
+    arguments = vars(example_arguments(check, argv))
+    emulate, seed = arguments.pop("emulate"), arguments.pop("seed")
+    emulate = emulate or not has_gpu()
+    with emulated(seed) if emulate else contextlib.nullcontext():
+        error = check(**arguments)
+    sizes = ", ".join(f"{name}={value}" for name, value in arguments.items())
+    where = f"emulator, seed {seed}, no findings" if emulate else driver.device_name()
+    print(f"ok ({where}): {sizes}: relative error {error:.2g}")

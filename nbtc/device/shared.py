@@ -132,6 +132,8 @@ class Layout:
     """
 
     def __init__(self, **pieces: Piece) -> None:
+        import nbtc.device.shared_numba  # noqa: F401 - teaches Numba layouts
+
         if not pieces:
             raise LayoutError("shared.Layout needs at least one piece")
         self.pieces = dict(pieces)
