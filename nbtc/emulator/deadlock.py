@@ -25,7 +25,7 @@ def _weight(wait: Wait) -> int:
     """Prefer the waiter whose barrier shows what went wrong."""
     barrier = getattr(wait, "barrier", None)
     if barrier is None or not hasattr(barrier, "current"):
-        return 1 if type(wait).__name__ in ("NamedWait", "ClusterWait", "RegisterWait") else 0
+        return 1 if type(wait).__name__ in ("NamedWait", "ClusterWait", "RegisterWait", "AllocWait") else 0
     score = 2
     if barrier.current.expected or barrier.current.delivered:
         score += 4
@@ -44,6 +44,8 @@ def _special(wait: Wait) -> tuple[str, str] | None:
             f"syncthreads at {where(wait.ins)}: {here} of {total} threads; the rest are past it or "
             f"exited. Use a named barrier of {here}"
         )
+    if name == "AllocWait" and wait.hopeless():
+        return "tmem_oversubscribed", wait.describe()
     if name == "ClusterWait":
         here, total = barrier.threads()
         return "deadlock", (
@@ -125,6 +127,7 @@ def report_deadlock(
         waiters.append(f"{names} {words}")
     for other in spinning[:4]:
         waiters.append(f"{_who(other)} spins at {where(other.spin_ins)}")
+    kind = special[0] if special is not None else "deadlock"
     message = f"deadlock: {text}. Waiters: " + "; ".join(waiters)
     if len(groups) > 1:
         message += f". Cycle: {_cycle(ordered)}"
@@ -134,6 +137,6 @@ def report_deadlock(
     for other, what in ordered[1:8]:
         lines.append(Related(f"waiter warp {other.warp.index}", *place(what.ins)))
     machine.finding(
-        "deadlock", message, ins=wait.ins, warp=path.warp,
+        kind, message, ins=wait.ins, warp=path.warp,
         related=tuple(dict.fromkeys(lines)), barrier=wait.barrier_info(),
     )  # fmt: skip

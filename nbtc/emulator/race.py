@@ -146,6 +146,16 @@ class WarpSync:
         self.clock[self.agent] += 1
         return snapshot
 
+    def issued(self) -> Clock:
+        """What an asynchronous operation carries along when it completes.
+
+        Everything that the issuing warp knew at the issue happened before the completion; the
+        warp's own accesses are left out, because the operation is no release of them.
+        """
+        snapshot = dict(self.clock)
+        del snapshot[self.agent]
+        return snapshot
+
     def acquire(self, clock: Clock, *, relaxed: bool = False) -> None:
         """Learn a published clock; a relaxed operation learns it at the next acquire fence."""
         join(self.pending if relaxed else self.clock, clock)
@@ -449,7 +459,7 @@ class Checks(Hooks):
         )
         self.machine.finding(
             "missing_proxy_fence", message, ins=ins, warp=warp,
-            severity="warning" if access.write or old.what == "cp.async" else "finding",
+            severity="advice" if access.write or old.what == "cp.async" else "finding",
             related=related(f"written by thread {thread}", old.place), lanes=access.lanes,
         )  # fmt: skip
 

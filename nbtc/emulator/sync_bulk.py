@@ -10,7 +10,7 @@ import numpy as np
 from nbtc.layout.tensormap_description import SWIZZLES, TensorMapDescription
 
 from .bulk_groups import GroupWait, bulk_groups
-from .clocks import Access, happened
+from .clocks import Access, Clock, happened
 from .machine import PARAM_WINDOW, SHARED_BASE, WINDOW_SIZE, AsyncOp, MemoryFault, Wait, handler
 from .mbarrier import CopyRecord, MBarrier
 from .race import AT_CTA_EXIT, lane_bits, region_sync, related, where
@@ -172,17 +172,17 @@ def _check_map_fence(warp: Warp, ins: Instruction, address: int, lane: int) -> N
 class _Landing:
     """One destination CTA of a load: where it lands and what it signals."""
 
-    __slots__ = ("access", "barrier", "copy", "cta", "offset")
+    __slots__ = ("access", "barrier", "clock", "copy", "cta", "offset")
 
     def __init__(self, cta: Cta, offset: int, barrier: MBarrier, access: Access,
-                 copy: CopyRecord) -> None:  # fmt: skip
+                 copy: CopyRecord, clock: Clock) -> None:  # fmt: skip
         self.cta, self.offset, self.barrier = cta, offset, barrier
-        self.access, self.copy = access, copy
+        self.access, self.copy, self.clock = access, copy, clock
 
     def signal(self, count: int) -> None:
         """Signal the bytes; the write is known complete with the phase that they count for."""
         self.access.time = self.barrier.phase + 1
-        self.barrier.complete_tx(count, {}, self.copy)
+        self.barrier.complete_tx(count, self.clock, self.copy)
 
 
 def _landings(
@@ -219,6 +219,7 @@ def _landings(
             signal = cluster.ctas[(rank & ~1) | (bar_cta.rank & 1)] if pair else target
             pairs.append((target, signal))
     landings = []
+    known = warp.sync.issued()
     for target, signal in pairs:
         if target.exited:
             warp.machine.fatal(
@@ -227,7 +228,9 @@ def _landings(
                 f"{target.rank} exited; end with a cluster barrier (producer tail)",
                 ins=ins, warp=warp, lanes=1 << lane,
             )  # fmt: skip
-        barrier = use_mbarrier(warp, signal, bar_offset, ins, lanes=1 << lane)
+        barrier = use_mbarrier(
+            warp, signal, bar_offset, ins, lanes=1 << lane, incoming=False
+        )
         if offset + count > target.shared.size:
             raise MemoryFault(
                 "out_of_bounds",
@@ -241,7 +244,7 @@ def _landings(
         copy = access.copy = CopyRecord(ins, warp, count, barrier.phase)
         barrier.copies.append(copy)
         target.sync.state.setdefault("copies", {})[barrier, id(ins)] = access
-        landings.append(_Landing(target, offset, barrier, access, copy))
+        landings.append(_Landing(target, offset, barrier, access, copy, known))
     return landings
 
 

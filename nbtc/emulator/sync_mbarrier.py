@@ -24,11 +24,12 @@ def find_mbarrier(cta: Cta, offset: int) -> MBarrier | None:
 
 
 def use_mbarrier(
-    warp: Warp, cta: Cta, offset: int, ins: Instruction, *, lanes: int = 1
+    warp: Warp, cta: Cta, offset: int, ins: Instruction, *, lanes: int = 1, incoming: bool = True
 ) -> MBarrier:
     """Give the mbarrier at an offset for use by a warp, after checking its init.
 
-    Stops the launch with a finding when no live mbarrier is there, or when its CTA has exited.
+    A use of another CTA's barrier is noted for the check at that CTA's exit, unless ``incoming``
+    is False because an asynchronous operation notes its own completion. Stops the launch with a finding when no live mbarrier is there, or when its CTA has exited.
     """
     machine = warp.machine
     if cta.exited and cta is not warp.cta:
@@ -68,7 +69,7 @@ def use_mbarrier(
             related=related("init", barrier.init_ins), barrier=barrier.info(),
         )  # fmt: skip
         sync.clock[agent] = time
-    if cta is not warp.cta:
+    if cta is not warp.cta and incoming:
         note_incoming(cta, sync.agent, sync.time, warp, ins, "remote mbarrier operation")
     return barrier
 

@@ -31,14 +31,14 @@ class _StoreAsync(AsyncOp):
 
     def complete(self) -> None:
         """Store and signal."""
-        for cta, offset, data, barrier, access, copy in self.parts:
+        for cta, offset, data, barrier, access, copy, clock in self.parts:
             value = data
             if self.reduction:
                 old = cta.shared.read(offset, data.size).copy()
                 value = reduce_bytes(old, data, *self.reduction)
             cta.shared.write(offset, value)
             access.time = barrier.phase + 1
-            barrier.complete_tx(data.size, {}, copy)
+            barrier.complete_tx(data.size, clock, copy)
         self.cta.machine.touch_event()
 
     def describe(self) -> str:
@@ -62,6 +62,7 @@ def store_async(warp: Warp, ins: Instruction) -> None:
         reduction = (next(p for p in ins.parts if p in _OPS), kind)
     parts: list[Any] = []
     size = width * len(items)
+    known = warp.sync.issued()
     for lane in np.flatnonzero(warp.active).tolist():
         cta, offset = warp.shared_offset(target, size, size, lane=lane, cluster=True)
         home, at = warp.shared_offset(mbar, 8, 8, lane=lane, cluster=True)
@@ -77,7 +78,7 @@ def store_async(warp: Warp, ins: Instruction) -> None:
                 "cta_exited", f"`{ins.op}` to rank {cta.rank} after rank {cta.rank} exited",
                 ins=ins, warp=warp, lanes=1 << lane,
             )  # fmt: skip
-        barrier = use_mbarrier(warp, cta, at, ins, lanes=1 << lane)
+        barrier = use_mbarrier(warp, cta, at, ins, lanes=1 << lane, incoming=False)
         access = Access(
             barrier.agent, None, write=True, strong=reduction is not None, warp=warp,
             lanes=1 << lane, place=ins, what="red.async" if reduction else "st.async",
@@ -88,5 +89,5 @@ def store_async(warp: Warp, ins: Instruction) -> None:
         barrier.copies.append(copy)
         cta.sync.state.setdefault("copies", {})[barrier, id(ins), lane] = access
         data = np.ascontiguousarray(words[lane]).view(np.uint8).copy()
-        parts.append((cta, offset, data, barrier, access, copy))
+        parts.append((cta, offset, data, barrier, access, copy, known))
     warp.machine.enqueue(_StoreAsync(warp, ins, parts, reduction))

@@ -25,7 +25,7 @@ from .units import UnitFault, wgmma
 if TYPE_CHECKING:
     from .machine import Cluster, Cta, Instruction, Machine, Warp
 
-__all__ = ["Meet", "operand_spans"]
+__all__ = ["Meet", "check_swizzle", "operand_spans"]
 
 
 class Meet:
@@ -339,7 +339,7 @@ def _issue(group: WarpgroupState, op: _Op, number: int) -> None:
 
             fault(warp, op.ins, error)
             raise
-        _check_swizzle(warp, op.ins, name, found)
+        check_swizzle(warp, warp.cta, op.ins, name, found)
         access = Access(
             group.agent, number, write=False, is_async=True, warp=warp, place=op.ins,
             what=f"wgmma operand {name.upper()}", channel=group,
@@ -377,8 +377,9 @@ def _report(op: _Op, access: Access, conflicts: Any, low: int, high: int) -> Non
         )  # fmt: skip
 
 
-def _check_swizzle(warp: Warp, ins: Instruction, name: str, found: Any) -> None:
-    pages = warp.cta.sync.state.get("swizzle")
+def check_swizzle(warp: Warp, cta: Cta, ins: Instruction, name: str, found: Any) -> None:
+    """Advise where a descriptor's swizzle is not the one that TMA wrote the tile with."""
+    pages = cta.sync.state.get("swizzle")
     if pages is None:
         return
     page = (found.start - SHARED_BASE) >> 8
@@ -390,7 +391,7 @@ def _check_swizzle(warp: Warp, ins: Instruction, name: str, found: Any) -> None:
         f"operand {name.upper()} was filled with SWIZZLE_{SWIZZLES[code].upper()}, descriptor "
         f"says {found.swizzle}",
         ins=ins, warp=warp, severity="advice",
-        related=related("filled", warp.cta.sync.state["swizzle_ins"].get(code)),
+        related=related("filled", cta.sync.state["swizzle_ins"].get(code)),
     )  # fmt: skip
 
 

@@ -1,0 +1,689 @@
+"""tcgen05: allocation, loads and stores, asynchronous operations and commits (PTX ISA 9.7.16)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .clocks import Access
+from .machine import SHARED_BASE, Addr, AsyncOp, Imm, Vec, Wait, handler
+from .race import AT_CTA_EXIT, related, where
+from .sync_barriers import check_converged
+from .sync_bulk import fault
+from .sync_mbarrier import note_incoming, use_mbarrier
+from .sync_wgmma import check_swizzle, operand_spans
+from .tensor_memory import (
+    COLUMNS,
+    Allocation,
+    IssueQueue,
+    TensorMemory,
+    issue_queue,
+    report_conflicts,
+    tensor_memory,
+)
+from .units import UnitFault, tcgen05, tmem
+from .units.tmem import Rect
+
+if TYPE_CHECKING:
+    from .machine import Cta, Instruction, Warp
+
+_VECTORS = ("scale_vec::1X", "scale_vec::2X", "scale_vec::4X", "block16", "block32")
+
+
+def _group(ins: Instruction) -> int:
+    return 2 if "cta_group::2" in ins.mods else 1
+
+
+def _check_group(warp: Warp, ins: Instruction) -> int:
+    """Check that the kernel uses one cta_group only, and that a pair exists."""
+    group = _group(ins)
+    launch = warp.machine.sync
+    first = getattr(launch, "cta_group", None)
+    if first is None:
+        launch.cta_group = (group, ins)
+    elif first[0] != group:
+        warp.machine.fatal(
+            "tcgen05_cta_group",
+            f"{'.'.join(ins.parts[:2])} cta_group={group} but {'.'.join(first[1].parts[:2])} at "
+            f"{where(first[1])} uses {first[0]}: all tcgen05 instructions of a kernel must agree",
+            ins=ins, warp=warp, related=related("first", first[1]),
+        )  # fmt: skip
+    if group == 2 and len(warp.cta.cluster.ctas) % 2:
+        warp.machine.fatal(
+            "tcgen05_cta_group", f"`{ins.op}` needs a CTA pair; the cluster has "
+            f"{len(warp.cta.cluster.ctas)} CTAs", ins=ins, warp=warp,
+        )  # fmt: skip
+    return group
+
+
+def _pair(cta: Cta, group: int) -> list[Cta]:
+    """Give the CTAs that an instruction works on, even rank first."""
+    if group == 1:
+        return [cta]
+    even = cta.rank & ~1
+    return cta.cluster.ctas[even : even + 2]
+
+
+# -- allocation -----------------------------------------------------------------------------------
+
+
+class AllocWait(Wait):
+    """A warp whose ``tcgen05.alloc`` waits for columns, or for the peer."""
+
+    def __init__(self, warp: Warp, ins: Instruction, count: int, group: int) -> None:
+        """Store what is wanted."""
+        self.warp, self.ins, self.count, self.group = warp, ins, count, group
+        self.column: int | None = None
+        self.memory = tensor_memory(warp.cta)
+        self.peer: TensorMemory | None = None
+        if group == 2:
+            self.memory.waiting = self
+            self.peer = tensor_memory(warp.cta.cluster.ctas[warp.cta.rank ^ 1])
+
+    def ready(self) -> bool:
+        """Say whether columns are free, and for a pair whether the peer asks too."""
+        if self.column is not None:
+            return True
+        if self.peer is not None and self.peer.waiting is None:
+            return False
+        return self.memory.free_block(self.count, self.peer) is not None
+
+    def resume(self, warp: Warp) -> None:
+        """Take the columns and write the address."""
+        if self.column is None:
+            self.column = self.memory.free_block(self.count, self.peer)
+            self.memory.allocations.append(self._make(self))
+            if self.peer is not None:
+                other = self.peer.waiting
+                if other.count != self.count:
+                    warp.machine.fatal(
+                        "tcgen05_pair_order",
+                        f"tcgen05.alloc.cta_group::2 of {self.count} columns by rank "
+                        f"{warp.cta.rank} and of {other.count} columns by rank "
+                        f"{other.warp.cta.rank}",
+                        ins=self.ins, warp=warp, related=related("peer", other.ins),
+                    )  # fmt: skip
+                other.column = self.column
+                self.peer.allocations.append(self._make(other))
+        if self.group == 2:
+            self.memory.waiting = None
+        sync = warp.sync
+        own = next(a for a in self.memory.allocations if a.column == self.column)
+        own.event = (sync.agent, sync.time)
+        _write_slot(warp, self.ins, self.column)
+        sync.tick()
+        warp.machine.touch_event()
+
+    def _make(self, wait: AllocWait) -> Allocation:
+        return Allocation(self.column or 0, self.count, wait.warp, wait.ins, self.group)
+
+    def hopeless(self) -> bool:
+        """Say whether the columns do not fit beside what is allocated."""
+        return self.memory.free_block(self.count) is None
+
+    def describe(self) -> str:
+        """Say what is taken."""
+        held = [a.count for a in self.memory.allocations]
+        if self.hopeless():
+            total = sum(held) + self.count
+            parts = "+".join(map(str, [*held, self.count]))
+            return (
+                f"waits in tcgen05.alloc at {where(self.ins)}: allocations {parts}={total} > "
+                f"{COLUMNS} columns"
+            )
+        return (
+            f"waits in tcgen05.alloc.cta_group::2 at {where(self.ins)} for the alloc of rank "
+            f"{self.warp.cta.rank ^ 1}"
+        )
+
+
+def _write_slot(warp: Warp, ins: Instruction, column: int) -> None:
+    """Write the address as a weak store of this warp."""
+    home, offset = warp.shared_offset(ins.operands[0], 4, 4)
+    home.shared.write(offset, np.array([column], np.uint32).view(np.uint8))
+    launch = warp.machine.sync
+    sync = warp.sync
+    access = Access(
+        sync.agent, sync.time, write=True, warp=warp, place=ins, what="tcgen05.alloc",
+        fences=sync.shared_fences,
+    )  # fmt: skip
+    launch.table.add(access)
+    found = home.sync.shadow.span(offset, offset + 4, access, sync.clock)
+    if found:
+        warp.machine.hooks.conflicts(
+            found, access, warp, ins, space="shared", target=home, place_text="(address slot) "
+        )
+
+
+@handler("tcgen05.alloc")
+def tcgen05_alloc(warp: Warp, ins: Instruction) -> Wait | None:
+    """Allocate columns; blocks until they are free."""
+    check_converged(warp, ins, "tcgen05.alloc")
+    group = _check_group(warp, ins)
+    count = warp.scalar(ins.operands[1])
+    if count & (count - 1) or not 32 <= count <= COLUMNS:
+        following = min(max(32, 1 << max(count - 1, 1).bit_length()), COLUMNS)
+        warp.machine.fatal(
+            "tmem_columns",
+            f"tcgen05.alloc of {count} columns: must be a power of two in 32..512; next is "
+            f"{following}",
+            ins=ins, warp=warp,
+        )  # fmt: skip
+    memory = tensor_memory(warp.cta)
+    if memory.relinquished is not None:
+        warp.machine.finding(
+            "tmem_permit",
+            f"tcgen05.alloc after relinquish_alloc_permit at {where(memory.relinquished)}",
+            ins=ins, warp=warp, related=related("relinquish", memory.relinquished),
+        )  # fmt: skip
+    wait = AllocWait(warp, ins, count, group)
+    if wait.ready():
+        wait.resume(warp)
+        return None
+    return wait
+
+
+@handler("tcgen05.dealloc")
+def tcgen05_dealloc(warp: Warp, ins: Instruction) -> None:
+    """Free columns; nothing may use them any more."""
+    check_converged(warp, ins, "tcgen05.dealloc")
+    group = _check_group(warp, ins)
+    machine = warp.machine
+    column = warp.scalar(ins.operands[0]) & 0xFFFF
+    count = warp.scalar(ins.operands[1])
+    memory = tensor_memory(warp.cta)
+    found = next(
+        (a for a in memory.allocations if a.column == column and a.count == count), None
+    )
+    if found is None:
+        live = ", ".join(f"{a.column}..{a.column + a.count - 1}" for a in memory.allocations)
+        machine.fatal(
+            "tmem_dealloc",
+            f"tcgen05.dealloc of columns {column}..{column + count - 1}: no live allocation "
+            f"starts there with that size (live: {live or 'none'})",
+            ins=ins, warp=warp,
+        )  # fmt: skip
+        return
+    if found.warp is not warp and found.warp.index != warp.index:
+        machine.finding(
+            "tmem_dealloc",
+            f"tcgen05.dealloc by warp {warp.index}, the allocation is of warp {found.warp.index}; "
+            "the ISA text can be read as asking for one warp",
+            ins=ins, warp=warp, severity="warning", related=related("alloc", found.ins),
+        )  # fmt: skip
+    if group == 2:
+        _check_pair_order(warp, ins, column)
+    rect = Rect(0, 128, column, count)
+    sync = warp.sync
+    access = Access(sync.agent, sync.time, write=True, warp=warp, place=ins, what="tcgen05.dealloc")
+    machine.sync.table.add(access)
+    conflicts = [c for c in memory.access([rect], access, sync.clock) if c[1] == "order"]
+    report_conflicts(conflicts, access, warp, ins, [rect])
+    memory.allocations.remove(found)
+    memory.forget(column, count)
+    machine.touch_event()
+
+
+def _check_pair_order(warp: Warp, ins: Instruction, column: int) -> None:
+    peer = tensor_memory(warp.cta.cluster.ctas[warp.cta.rank ^ 1])
+    for allocation in peer.allocations:
+        agent, time = allocation.event
+        if allocation.column == column and (
+                not agent or warp.sync.clock.get(agent, 0) < time):  # fmt: skip
+            warp.machine.finding(
+                "tcgen05_pair_order",
+                f"dealloc.cta_group::2 by rank {warp.cta.rank} is not ordered after rank "
+                f"{warp.cta.rank ^ 1}'s alloc; put a cluster barrier between",
+                ins=ins, warp=warp, related=related("peer's alloc", allocation.ins),
+            )  # fmt: skip
+
+
+@handler("tcgen05.relinquish_alloc_permit")
+def tcgen05_relinquish(warp: Warp, ins: Instruction) -> None:
+    """Give up the right to allocate."""
+    check_converged(warp, ins, "tcgen05.relinquish_alloc_permit")
+    _check_group(warp, ins)
+    tensor_memory(warp.cta).relinquished = ins
+
+
+def _exit(cta: Cta) -> None:
+    memory = cta.sync.tmem
+    if memory is None or "tcgen05" not in cta.machine.sync.checks:
+        return
+    for allocation in memory.allocations:
+        cta.machine.finding(
+            "tmem_leak",
+            f"columns {allocation.column}..{allocation.column + allocation.count - 1} were never "
+            "freed: tcgen05.dealloc before exit",
+            ins=allocation.ins, warp=allocation.warp,
+        )  # fmt: skip
+
+
+AT_CTA_EXIT.append(_exit)
+
+
+# -- loads and stores -----------------------------------------------------------------------------
+
+
+class _Move:
+    """Parsed modifiers of tcgen05.ld and st."""
+
+    def __init__(self, ins: Instruction) -> None:
+        parts = ins.parts
+        if "red" in parts:
+            ins.unmodelled("tcgen05.ld.red")
+        self.shape = next(p for p in parts if p[0].isdigit())
+        self.count = int(next(p for p in parts if p[0] == "x" and p[1:].isdigit())[1:])
+        self.packed = "pack::16b" in parts or "unpack::16b" in parts
+
+
+def _check_move(ins: Instruction) -> None:
+    ins.info = _Move(ins)
+
+
+def _agents(warp: Warp) -> dict[str, Any]:
+    """Agents and counts of the warp's own tcgen05.ld and st."""
+    state = warp.sync.state.get("tmem")
+    if state is None:
+        agents = warp.machine.sync.agents
+        name = f"CTA {warp.cta.ctaid} warp {warp.index}"
+        state = warp.sync.state["tmem"] = {
+            "ld": agents.new(f"tcgen05.ld of {name}"), "st": agents.new(f"tcgen05.st of {name}"),
+            "ld_count": 0, "st_count": 0,
+        }  # fmt: skip
+    return state
+
+
+class _Overlay:
+    """A clock that knows one more agent."""
+
+    def __init__(self, clock: Any, agent: int, time: int) -> None:
+        self._clock, self._agent, self._time = clock, agent, time
+
+    def get(self, agent: int, default: int = 0) -> int:
+        """Give the time of an agent."""
+        known = self._clock.get(agent, default)
+        return max(known, self._time) if agent == self._agent else known
+
+
+def _check_allocated(warp: Warp, ins: Instruction, memory: TensorMemory, rects: list[Rect],
+                     what: str) -> None:  # fmt: skip
+    for rect in rects:
+        if not memory.covered(rect):
+            warp.machine.fatal(
+                "tmem_unallocated",
+                f"{what}=col {rect.column}..{rect.column + rect.columns - 1}: no live allocation",
+                ins=ins, warp=warp,
+            )  # fmt: skip
+
+
+def _move(warp: Warp, ins: Instruction, address_operand: Any, split: Any, *,
+          write: bool) -> tuple[TensorMemory, int, int]:  # fmt: skip
+    """Check a load or store and record it; returns memory, address, half split."""
+    name = "st" if write else "ld"
+    check_converged(warp, ins, f"tcgen05.{name}")
+    info: _Move = ins.info
+    address = int(warp.address(address_operand)[warp.lane]) & 0xFFFFFFFF
+    half = warp.scalar(split) if split is not None else 0
+    memory = tensor_memory(warp.cta)
+    try:
+        rects = tmem.access_rects(
+            address, info.shape, info.count, warp.index, half_split=half, packed=info.packed
+        )
+    except UnitFault as error:
+        fault(warp, ins, error)
+        raise
+    _check_allocated(warp, ins, memory, rects, f"tcgen05.{name}")
+    agents = _agents(warp)
+    agents[name + "_count"] += 1
+    time = agents[name + "_count"]
+    access = Access(
+        agents[name], time, write=write, warp=warp, place=ins, what=f"tcgen05.{name}"
+    )
+    warp.machine.sync.table.add(access)
+    clock: Any = warp.sync.clock
+    if write:
+        clock = _Overlay(clock, agents["st"], time)
+    report_conflicts(memory.access(rects, access, clock), access, warp, ins, rects)
+    return memory, address, half
+
+
+@handler("tcgen05.ld", check=_check_move)
+def tcgen05_ld(warp: Warp, ins: Instruction) -> None:
+    """Load registers; what is read must not change before ``wait::ld``."""
+    target, source = ins.operands[:2]
+    split = ins.operands[2] if len(ins.operands) > 2 else None
+    memory, address, half = _move(warp, ins, source, split, write=False)
+    info: _Move = ins.info
+    registers = tmem.ld(
+        memory.data, address, info.shape, info.count, warp.index, half_split=half,
+        pack=info.packed,
+    )  # fmt: skip
+    items = target if isinstance(target, Vec) else Vec([target])
+    warp.write_matrix(items, registers)
+
+
+@handler("tcgen05.st", check=_check_move)
+def tcgen05_st(warp: Warp, ins: Instruction) -> None:
+    """Store registers; complete after ``wait::st``."""
+    target, *rest = ins.operands
+    source = rest.pop()
+    memory, address, half = _move(warp, ins, target, rest[0] if rest else None, write=True)
+    info: _Move = ins.info
+    items = source if isinstance(source, Vec) else Vec([source])
+    tmem.st(
+        memory.data, address, info.shape, info.count, warp.index, warp.read_matrix(items),
+        half_split=half, unpack=info.packed,
+    )  # fmt: skip
+
+
+@handler("tcgen05.wait::ld", "tcgen05.wait::st")
+def tcgen05_wait(warp: Warp, ins: Instruction) -> None:
+    """The warp's earlier loads or stores are complete."""
+    check_converged(warp, ins, ins.op)
+    agents = _agents(warp)
+    name = ins.parts[1][-2:]
+    warp.sync.clock[agents[name]] = agents[name + "_count"]
+
+
+@handler("tcgen05.fence::before_thread_sync", "tcgen05.fence::after_thread_sync")
+def tcgen05_fence(warp: Warp, ins: Instruction) -> None:
+    """Order tcgen05 operations with relaxed synchronisation of threads."""
+    sync = warp.sync
+    if "after_thread_sync" in ins.op:
+        sync.fence(release=False)
+        return
+    agents = _agents(warp)
+    known = {agents[n]: sync.clock.get(agents[n], 0) for n in ("ld", "st")}
+    sync.released = {**sync.released, **known}
+
+
+# -- asynchronous operations ----------------------------------------------------------------------
+
+
+class _Work:
+    """One mma, cp or shift that waits for its turn."""
+
+    __slots__ = ("ctas", "ins", "key", "run", "values", "warp")
+
+    def __init__(self, warp: Warp, ins: Instruction, ctas: list[Cta], run: Any,
+                 key: Any = None, values: Any = None) -> None:  # fmt: skip
+        self.warp, self.ins, self.ctas, self.run = warp, ins, ctas, run
+        self.key, self.values = key, values
+
+
+class _Batch(AsyncOp):
+    """Operations up to a commit, and the arrivals of the commit."""
+
+    def __init__(self, warp: Warp, ins: Instruction, queue: IssueQueue, work: list[_Work],
+                 barriers: list[Any], clock: dict[int, int]) -> None:  # fmt: skip
+        self.cta, self.warp, self.ins = warp.cta, warp, ins
+        self.queue, self.work, self.barriers, self.clock = queue, work, barriers, clock
+        self.number = queue.enqueued
+
+    def ready(self) -> bool:
+        """Operations of a thread complete in order."""
+        return self.queue.done == self.number - 1
+
+    def complete(self) -> None:
+        """Carry out, joining K-steps that continue each other, then arrive."""
+        work, index = self.work, 0
+        while index < len(work):
+            end = index + 1
+            if work[index].key is not None:
+                while end < len(work) and _continues(work[index], work[end]):
+                    end += 1
+            try:
+                work[index].run(work[index:end])
+            except UnitFault as error:
+                fault(work[index].warp, work[index].ins, error)
+            index = end
+        self.work = []
+        self.queue.done = self.number
+        for barrier in self.barriers:
+            barrier.arrive(1, self.clock, self.warp, self.ins)
+        self.cta.machine.touch_event()
+
+    def describe(self) -> str:
+        """Name the commit."""
+        return f"tcgen05.commit at {where(self.ins)}"
+
+
+def _continues(first: _Work, following: _Work) -> bool:
+    return following.key is not None and first.key == following.key and following.values[2]
+
+
+def _issue(warp: Warp, ins: Instruction, queue: IssueQueue, what: str, ctas: list[Cta],
+           reads: dict[str, list[Rect]], writes: list[Rect], operands: list[tuple[str, Any]], *,
+           accumulate: bool) -> None:  # fmt: skip
+    """Record what one asynchronous operation touches."""
+    queue.count += 1
+    number = queue.count
+    launch = warp.machine.sync
+    clock: Any = _Overlay(warp.sync.clock, queue.agent, number - 1)
+    common: dict[str, Any] = {
+        "is_async": True, "warp": warp, "lanes": 1 << warp.lane, "place": ins, "channel": queue,
+    }  # fmt: skip
+    for cta in ctas:
+        memory = tensor_memory(cta)
+        for name, rects in reads.items():
+            _check_allocated(warp, ins, memory, rects, f"{what} {name.upper()}")
+        _check_allocated(warp, ins, memory, writes, f"{what} D")
+        if "tcgen05" in launch.checks:
+            for name, rects in reads.items():
+                access = Access(queue.agent, number, write=False, what=what, **common)
+                launch.table.add(access)
+                report_conflicts(memory.access(rects, access, clock), access, warp, ins, rects)
+                del name
+            access = Access(
+                queue.agent, number, write=True, reads=accumulate, what=what, **common
+            )
+            launch.table.add(access)
+            report_conflicts(memory.access(writes, access, clock), access, warp, ins, writes)
+        if "race" not in launch.checks:
+            continue
+        for name, found in operands:
+            check_swizzle(warp, cta, ins, name, found)
+            access = Access(
+                queue.agent, number, write=False, what=f"{what} operand {name.upper()}",
+                exact=lambda found=found: found.chunk_addresses() - SHARED_BASE, **common,
+            )  # fmt: skip
+            launch.table.add(access)
+            for low, high in operand_spans(found):
+                if low < 0 or high > cta.shared.size:
+                    warp.machine.fatal(
+                        "out_of_bounds",
+                        f"{what} operand {name.upper()} reads shared bytes [{low:#x}, {high:#x}), "
+                        f"CTA rank {cta.rank} has {cta.shared.size:#x}",
+                        ins=ins, warp=warp,
+                    )  # fmt: skip
+                conflicts = cta.sync.shadow.span(low, high, access, clock)
+                if conflicts:
+                    warp.machine.hooks.conflicts(
+                        conflicts, access, warp, ins, space="shared", target=cta,
+                        place_text=f"[{low:#x}, {high:#x}) of CTA rank {cta.rank} ",
+                    )  # fmt: skip
+
+
+class _MmaInfo:
+    """Parsed modifiers and operands of tcgen05.mma."""
+
+    def __init__(self, ins: Instruction) -> None:
+        parts = ins.parts
+        if "ashift" in parts:
+            ins.unmodelled("tcgen05.mma with .ashift")
+        self.ws = "ws" in parts
+        self.sparse = "sp" in parts
+        self.kind = next(p for p in parts if p.startswith("kind::"))[6:]
+        self.vector = next((p for p in parts if p in _VECTORS), None)
+        self.group = _group(ins)
+        self.d, self.a, self.b, *rest = ins.operands
+        self.a_in_tmem = isinstance(self.a, Addr)
+        self.meta = rest.pop(0) if self.sparse else None
+        self.descriptor = rest.pop(0)
+        self.sfa = self.sfb = self.mask = self.shift = self.zeros = None
+        if "block_scale" in parts:
+            self.sfa, self.sfb = rest.pop(0), rest.pop(0)
+        if rest and isinstance(rest[0], Vec):
+            self.mask = rest.pop(0)
+        self.enable = rest.pop(0)
+        if rest and self.ws:
+            self.zeros = rest.pop(0)
+        elif rest:
+            self.shift = rest.pop(0)
+
+
+def _check_mma(ins: Instruction) -> None:
+    ins.info = _MmaInfo(ins)
+
+
+@handler("tcgen05.mma", check=_check_mma)
+def tcgen05_mma(warp: Warp, ins: Instruction) -> None:
+    """Issue one product; it runs when the thread commits."""
+    info: _MmaInfo = ins.info
+    _check_group(warp, ins)
+    ctas = _pair(warp.cta, info.group)
+    enable = warp.predicate(info.enable)
+    for lane in np.flatnonzero(warp.active).tolist():
+        queue = issue_queue(warp, lane)
+
+        def value(operand: Any, lane: int = lane) -> int:
+            if isinstance(operand, Addr):
+                return int(warp.address(operand)[lane]) & 0xFFFFFFFF
+            if isinstance(operand, Imm):
+                return operand.value
+            return int(warp.read(operand)[lane])
+
+        try:
+            op = tcgen05.operation(
+                value(info.descriptor) & 0xFFFFFFFF, info.kind, cta_group=info.group, ws=info.ws,
+                sparse=info.sparse, a_in_tmem=info.a_in_tmem, vector=info.vector,
+            )  # fmt: skip
+            d, a, b = value(info.d), value(info.a), value(info.b)
+            sfa = value(info.sfa) if info.sfa is not None else None
+            sfb = value(info.sfb) if info.sfb is not None else None
+            meta = value(info.meta) if info.meta is not None else None
+            places = tcgen05.describe_tmem(
+                op, d, a if info.a_in_tmem else None, sfa, sfb, meta
+            )
+            operands = [("b", tcgen05.describe_shared(op, "b", [b]))]
+            if not info.a_in_tmem:
+                operands.insert(0, ("a", tcgen05.describe_shared(op, "a", [a])))
+        except UnitFault as error:
+            fault(warp, ins, error, lane)
+            raise
+        accumulate = bool(enable[lane])
+        writes = places.pop("d")
+        _issue(warp, ins, queue, "tcgen05.mma", ctas, places, writes, operands,
+               accumulate=accumulate)  # fmt: skip
+        mask = None
+        if info.mask is not None:
+            mask = [int(warp.read(item)[lane]) for item in info.mask.items]
+        scale = value(info.shift) if info.shift is not None else 0
+        zeros = value(info.zeros) if info.zeros is not None else 0
+        key = None
+        if not (op.scales or info.sparse or mask or scale or zeros or op.fields.d != "f32"):
+            key = (op, d, 0 if info.a_in_tmem else a & ~0x3FFF, b & ~0x3FFF)
+        extra: dict[str, Any] = {
+            "scale_d": scale, "disable_lanes": mask, "sfa": sfa, "sfb": sfb, "metadata": meta,
+            "zero_mask": zeros,
+        }  # fmt: skip
+
+        def run(work: list[_Work], op: Any = op, d: int = d, extra: Any = extra) -> None:
+            tcgen05.mma(
+                op, [tensor_memory(c).data for c in work[0].ctas], d,
+                [w.values[0] for w in work], [w.values[1] for w in work],
+                [(c.shared.data, SHARED_BASE) for c in work[0].ctas],
+                accumulate=work[0].values[2], **extra,
+            )  # fmt: skip
+
+        queue.open.append(_Work(warp, ins, ctas, run, key, (a, b, accumulate)))
+
+
+@handler("tcgen05.cp")
+def tcgen05_cp(warp: Warp, ins: Instruction) -> None:
+    """Issue a copy from shared to tensor memory."""
+    group = _check_group(warp, ins)
+    ctas = _pair(warp.cta, group)
+    parts = ins.parts
+    shape = next(p for p in parts if p[0].isdigit())
+    warpx = next((p for p in parts if p.startswith("warpx")), None)
+    shape = f"{shape}.{warpx}" if warpx else shape
+    packed = 4 if "b4x16_p64" in parts else 6 if "b6x16_p32" in parts else 0
+    for lane in np.flatnonzero(warp.active).tolist():
+        queue = issue_queue(warp, lane)
+        address = int(warp.address(ins.operands[0])[lane]) & 0xFFFFFFFF
+        descriptor = int(warp.read(ins.operands[1])[lane])
+        try:
+            rects = tmem.cp_rects(address, shape)
+            found = tmem.describe_cp(shape, descriptor)
+        except UnitFault as error:
+            fault(warp, ins, error, lane)
+            raise
+        _issue(warp, ins, queue, "tcgen05.cp", ctas, {}, rects, [("source", found)],
+               accumulate=False)  # fmt: skip
+
+        def run(work: list[_Work], address: int = address, descriptor: int = descriptor) -> None:
+            tmem.cp(
+                [tensor_memory(c).data for c in work[0].ctas], address, shape, descriptor,
+                [(c.shared.data, SHARED_BASE) for c in work[0].ctas], packed=packed,
+            )  # fmt: skip
+
+        queue.open.append(_Work(warp, ins, ctas, run))
+
+
+@handler("tcgen05.shift")
+def tcgen05_shift(warp: Warp, ins: Instruction) -> None:
+    """Issue a shift of rows in tensor memory."""
+    ctas = _pair(warp.cta, _check_group(warp, ins))
+    for lane in np.flatnonzero(warp.active).tolist():
+        queue = issue_queue(warp, lane)
+        address = int(warp.address(ins.operands[0])[lane]) & 0xFFFFFFFF
+        try:
+            rects = tmem.shift_rects(address)
+        except UnitFault as error:
+            fault(warp, ins, error, lane)
+            raise
+        _issue(warp, ins, queue, "tcgen05.shift", ctas, {}, rects, [], accumulate=True)
+
+        def run(work: list[_Work], address: int = address) -> None:
+            tmem.shift([tensor_memory(c).data for c in work[0].ctas], address)
+
+        queue.open.append(_Work(warp, ins, ctas, run))
+
+
+@handler("tcgen05.commit")
+def tcgen05_commit(warp: Warp, ins: Instruction) -> None:
+    """Let mbarriers track the thread's earlier operations."""
+    _check_group(warp, ins)
+    cluster = warp.cta.cluster
+    for lane in np.flatnonzero(warp.active).tolist():
+        queue = issue_queue(warp, lane)
+        home, offset = warp.shared_offset(ins.operands[0], 8, 8, lane=lane, cluster=True)
+        ranks = [home.rank]
+        if "multicast::cluster" in ins.mods:
+            mask = int(warp.read(ins.operands[1], np.uint16)[lane])
+            ranks = [r for r in range(16) if mask >> r & 1]
+            if ranks and ranks[-1] >= len(cluster.ctas):
+                warp.machine.fatal(
+                    "out_of_bounds",
+                    f"tcgen05.commit: mask {mask:#x} names CTA rank {ranks[-1]} of a cluster with "
+                    f"{len(cluster.ctas)} CTAs",
+                    ins=ins, warp=warp, lanes=1 << lane,
+                )  # fmt: skip
+        barriers = [
+            use_mbarrier(warp, cluster.ctas[r], offset, ins, lanes=1 << lane, incoming=False)
+            for r in ranks
+        ]
+        clock = warp.sync.issued()
+        clock[queue.agent] = queue.count
+        queue.committed = queue.count
+        queue.enqueued += 1
+        for rank in ranks:
+            if cluster.ctas[rank] is not warp.cta and queue.count:
+                note_incoming(
+                    cluster.ctas[rank], queue.agent, queue.count, warp, ins, "tcgen05.commit"
+                )
+        work, queue.open = queue.open, []
+        warp.machine.enqueue(_Batch(warp, ins, queue, work, barriers, clock))
