@@ -285,7 +285,8 @@ class TensorMapDescription:
         if self.mode != "tiled":
             return self.box
         steps = self.element_strides or (1,) * self.rank
-        counts = [-(-size // step) for size, step in zip(self.box, steps, strict=True)]
+        # A stride of 0 is a field that tensormap.replace has not written yet.
+        counts = [-(-size // (step or 1)) for size, step in zip(self.box, steps, strict=True)]
         if self.interleave == "none":
             counts[0] = self.box[0]  # the driver ignores the innermost element stride here
         return tuple(counts)
@@ -339,6 +340,12 @@ class TensorMapDescription:
                         f"box[{axis}]={self.box[dim]} is larger than the array's axis {axis} "
                         f"({self.dims[dim]}): shape and box are in array order, outermost first"
                     )
+            row = self.box[0] * self.element_bits // 8
+            if self.interleave == "none" and row < SWIZZLE_SPAN[self.swizzle]:
+                remarks.append(
+                    f"the box row is {row} B, narrower than the {SWIZZLE_SPAN[self.swizzle]} B rows "
+                    f"of SWIZZLE_{self.swizzle}: matrix descriptors expect full rows"
+                )
         return remarks
 
     def pack(self, address: int | None = None) -> bytes:

@@ -82,6 +82,9 @@ def test_c38_box_larger_than_axis_is_legal_but_remarked():
         "outermost first"
     ]
     assert not tiled((64, 64), "float16", (64, 8)).advice()
+    narrow = tiled((64, 64), "float16", (64, 32), swizzle="128B")
+    assert narrow.advice()[0].startswith("the box row is 64 B, narrower than the 128 B rows")
+    assert not tiled((64, 64), "float16", (64, 64), swizzle="128B").advice()
 
 
 def test_element_strides_and_bytes():

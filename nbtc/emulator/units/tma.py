@@ -19,6 +19,9 @@ A copy is *planned* at issue and *carried out* at completion::
 `plan`, `plan_gather4` and `plan_im2col` raise `UnitFault` with kind "tma-coordinate" (16-byte
 rule of the innermost coordinate, negative store coordinate), "tma-alignment" (128-byte rule of
 the shared address) or "tma-descriptor". `swizzle_advice` tells of a tile off its repeat.
+
+Not modelled (kind "unmodelled"): interleaved layouts and the wide im2col modes. TFLOAT32 and the
+FTZ types are copied unchanged, without rounding or flushing.
 """
 
 from __future__ import annotations
