@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from nbtc.arch import TCGEN05
 from nbtc.intrinsics.tcgen05_types import SECTION, CtaGroup, Flag, HalfOffset
-from nbtc.ptx.kinds import F32_KIND, U32_KIND, Imm, Kind, Regs, Shared, Tmem
+from nbtc.ptx.kinds import F32_KIND, S32_KIND, U32_KIND, Imm, Kind, Regs, Shared, Tmem
 from nbtc.ptx.spec import Variant, ptx
 
 FAMILY = "tcgen05"
@@ -55,13 +55,14 @@ def relinquish_alloc_permit(*, cta_group: CtaGroup = 1) -> None:
 
 
 def _reg_kind(v: Variant) -> Kind:
-    return F32_KIND if v.dtype == "f32" else U32_KIND
+    return {"f32": F32_KIND, "u32": U32_KIND, "s32": S32_KIND}[v.dtype]
 
 
 def _packed_are_bits(v: Variant) -> str | None:
-    if (v.get("pack") or v.get("unpack")) and v.dtype == "f32":
+    if (v.get("pack") or v.get("unpack")) and v.dtype != "u32":
         word = "pack" if v.get("pack") else "unpack"
-        return f"{word}=True with dtype='f32': registers hold two 16-bit values; pass dtype='u32'"
+        rule = "registers hold two 16-bit values; pass dtype='u32'"
+        return f"{word}=True with dtype={v.dtype!r}: {rule}"
     return None
 
 
@@ -83,7 +84,7 @@ R4 = Annotated[tuple[float, ...], Regs(_reg_kind, _n4, note="4 * num")]
 N128 = Literal[1, 2, 4, 8, 16, 32, 64, 128]
 N64 = Literal[1, 2, 4, 8, 16, 32, 64]
 N32 = Literal[1, 2, 4, 8, 16, 32]
-Dtype = Literal["f32", "u32"]
+Dtype = Literal["f32", "u32", "s32"]
 
 
 @ptx("tcgen05.ld.sync.aligned.32x32b.x{num}{?pack:.pack::16b}.b32 {ret}, "

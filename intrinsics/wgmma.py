@@ -14,6 +14,10 @@ An operand in shared memory written by ordinary stores needs ``fence.proxy_async
 first; one written by TMA and awaited on its mbarrier needs none. Shared memory may be reused once
 :func:`wait_group` covers the readers.
 
+Start a sum with ``scale_d=False`` on its first ``mma_async`` (a literal, or ``k != 0``). Where that
+is the only ``mma_async`` of a loop's round, make D anew in the round (``registers.zeros``): ptxas
+else moves the old, dead D around and serialises (C7511).
+
 Registers of one thread: D has n/2 float32 or int32, or n/4 pairs of float16. Fragment layouts are
 in ``nbtc.layout.fragments``. Sparse A is in ``nbtc.intrinsics.wgmma_sparse`` and re-exported here.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from nbtc.ptx.kinds import F32_KIND, U32_KIND, Imm, Kind, Regs
+from nbtc.ptx.kinds import F32_KIND, S32_KIND, U32_KIND, Imm, Kind, Regs
 from nbtc.ptx.spec import Variant
 
 SECTION = "9.7.15 Asynchronous Warpgroup Level Matrix Multiply-Accumulate"
@@ -34,7 +34,7 @@ DEither = Annotated[
     Regs(_d_kind, _d_count, note="n / 2 float32, or n / 4 uint32 for d_type='f16'"),
 ]
 """Accumulator in float32, or in pairs of float16."""
-DInteger = Annotated[tuple[int, ...], Regs(U32_KIND, _half_n, note="n / 2")]
+DInteger = Annotated[tuple[int, ...], Regs(S32_KIND, _half_n, note="n / 2")]
 """Int32 accumulator."""
 A4 = Annotated[tuple[int, int, int, int], Regs(U32_KIND, 4)]
 """A fragment of A: 64 rows by 32 bytes over the warpgroup."""

@@ -62,10 +62,11 @@ def test_the_main_loop_is_what_was_written(n, pending):
 def _int8(out, start):
     a = address.descriptor_sm90(start)
     d = registers.zeros(48, "int32")
-    d = wgmma.fence(d)
-    d = wgmma.mma_async_int8(d, a, a, False, n=96, a_type="u8", b_type="s8", satfinite=True)
-    wgmma.commit_group()
-    d = wgmma.wait_group(d, n=0)
+    for _ in range(int(out[1])):
+        d = wgmma.fence(d)
+        d = wgmma.mma_async_int8(d, a, a, n=96, a_type="u8", b_type="s8", satfinite=True)
+        wgmma.commit_group()
+        d = wgmma.wait_group(d, n=0)
     out[0] = d[47]
 
 
