@@ -13,8 +13,20 @@ from typing import Any
 import numpy as np
 
 from . import access, arith, convert, floats
+from .flow import undefined_reads
 from .machine import LANES, find_handler
-from .program import Addr, Block, Function, Imm, Instruction, Not, Operand, Reg, Special, Symbol
+from .program import (
+    Block,
+    Function,
+    Imm,
+    Instruction,
+    Not,
+    Operand,
+    Reg,
+    Special,
+    Symbol,
+    writes_operand,
+)
 
 ROWS = {
     "p": (1, np.bool_), "u8": (8, np.uint8), "s8": (8, np.int8), "u16": (16, np.uint16),
@@ -42,11 +54,12 @@ class Step:
     """One step of a block.
 
     ``kind`` is one of the constants above; code steps have ``plain``/``masked`` functions, made on
-    first use. ``reads``/``writes``: bit masks of 32-bit register rows; ``count``: instructions.
+    first use. ``masks``: (reads, writes) bit masks of 32-bit register rows per instruction, ``regs`` their union;
+    ``undefined``: reads of registers that no path has written; ``count``: instructions.
     """
 
-    __slots__ = ("code", "count", "entry", "instructions", "kind", "masked", "plain", "reads",
-                 "regs", "target", "writes")
+    __slots__ = ("code", "count", "entry", "instructions", "kind", "masked", "masks", "plain",
+                 "regs", "target", "undefined")
 
     def __init__(self, kind: int, instructions: list[Instruction], code: Any) -> None:
         """Store the instructions."""
@@ -56,12 +69,11 @@ class Step:
         self.masked: Any = None
         self.entry: Any = None
         self.target: Any = None
-        self.reads = self.writes = 0
-        for ins in instructions:
-            reads, writes = register_masks(ins)
-            self.reads |= reads
-            self.writes |= writes
-        self.regs = self.reads | self.writes
+        self.undefined: list[tuple[Instruction, str]] | None = None
+        self.masks = [register_masks(ins) for ins in instructions]
+        self.regs = 0
+        for reads, writes in self.masks:
+            self.regs |= reads | writes
 
     def make_plain(self) -> Any:
         """Generate the variant for converged warps."""
@@ -74,18 +86,14 @@ class Step:
         return self.masked
 
 
-_NO_DESTINATION = ("st", "red", "bra", "brx", "bar", "barrier", "mbarrier", "cp", "fence", "membar",
-                   "prefetch", "prefetchu", "discard", "applypriority", "nanosleep", "stmatrix")
-
-
 def register_masks(ins: Instruction) -> tuple[int, int]:
     """Give bit masks of 32-bit rows read and written by an instruction."""
     reads = writes = 0
     for position, operand in enumerate(ins.operands):
-        destination = position == 0 and ins.parts[0] not in _NO_DESTINATION
+        destination = writes_operand(ins, position)
         for reg in operand.registers():
             if reg.bits == 32:
-                if destination and not isinstance(operand, Addr):
+                if destination:
                     writes |= 1 << reg.index
                 else:
                     reads |= 1 << reg.index
@@ -106,6 +114,11 @@ class FunctionCode:
         self.objects: dict[int, str] = {}
         self.serial = 0
         self.blocks: list[list[Step]] = [self.split(block) for block in function.blocks]
+        undefined = undefined_reads(function)
+        for steps in self.blocks if undefined else ():
+            for step in steps:
+                found = [(i, undefined[id(i)]) for i in step.instructions if id(i) in undefined]
+                step.undefined = found or None
 
     def split(self, block: Block) -> list[Step]:
         """Make the steps of a block."""

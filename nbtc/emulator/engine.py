@@ -8,6 +8,7 @@ import pkgutil
 import random
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -372,6 +373,7 @@ class Scheduler:
         self.running: Any = None
         self.total = max(len(machine.waiting_clusters), 1)
         self.done = 0
+        self.beat = monotonic() + 0.2
 
     def run(self) -> None:
         """Run until every cluster has ended, or nothing can go on."""
@@ -387,6 +389,9 @@ class Scheduler:
             if not ready:
                 continue
             picks += 1
+            if self.progress is not None and picks & 63 == 0 and monotonic() > self.beat:
+                self.beat = monotonic() + 0.2
+                self.progress(min(self.done / self.total, 1.0))
             if eager and machine.queue and rand() < 0.25:
                 machine.finish_one(True)
             if picks & 7 == 0 and self.blocked:
@@ -540,7 +545,8 @@ def launch(ptx: str | bytes, entry: str | None = None, *, grid: Any, block: Any,
         seed: seed of every choice of the scheduler.
         checks: True, False, or the names of the checks to make.
         completion: when asynchronous work completes: "random" (seeded), "earliest", "latest".
-        progress: called with the fraction of the grid that has ended.
+        progress: called with the fraction of the grid that has ended: after every cluster, and
+            about five times a second.
         dynamic_smem_base: shared address of the dynamic part; default directly after the static
             part.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import EmulatorError
-from .program import Block, Function, Instruction, Symbol
+from .program import Block, Function, Instruction, Reg, Symbol, writes_operand
 
 TERMINATORS = {"bra", "brx", "ret", "exit", "trap"}
 
@@ -156,4 +156,70 @@ def _post_dominators(blocks: list[Block]) -> None:
         block.ipdom = -1 if parent == exit_node else parent
 
 
-__all__ = ["TERMINATORS", "Instruction", "build_blocks"]
+def undefined_reads(function: Function) -> dict[int, str]:
+    """Find reads of registers that no path from the entry has written.
+
+    Returns:
+        ``id(instruction) -> register name``. Accumulators of matrix instructions are left to their
+        own checks.
+    """
+    count = len(function.blocks)
+    written: list[int] = []
+    for block in function.blocks:
+        bits = 0
+        for ins in block.instructions:
+            bits |= _written(ins)
+        written.append(bits)
+    before: list[int] = [0] * count
+    before[0] = _parameters(function)
+    work = list(range(count))
+    while work:
+        number = work.pop()
+        after = before[number] | written[number]
+        for target in function.blocks[number].successors:
+            if after & ~before[target]:
+                before[target] |= after
+                work.append(target)
+    out: dict[int, str] = {}
+    for block in function.blocks:
+        known = before[block.number]
+        for ins in block.instructions:
+            if ins.parts[0] not in ("wgmma", "tcgen05", "mma"):
+                for reg in _read(ins):
+                    if not known >> _key(reg) & 1:
+                        out[id(ins)] = reg.text
+            known |= _written(ins)
+    return out
+
+
+_BANK = {1: 0, 8: 1, 16: 2, 32: 3, 64: 4, 128: 5}
+
+
+def _key(reg: Reg) -> int:
+    return reg.index * 6 + _BANK[reg.bits]
+
+
+def _written(ins: Instruction) -> int:
+    bits = 0
+    for position, operand in enumerate(ins.operands):
+        if writes_operand(ins, position):
+            for reg in operand.registers():
+                bits |= 1 << _key(reg)
+    return bits
+
+
+def _read(ins: Instruction) -> list[Reg]:
+    out = list(ins.guard.registers()) if ins.guard is not None else []
+    for position, operand in enumerate(ins.operands):
+        if not writes_operand(ins, position):
+            out.extend(operand.registers())
+    return out
+
+
+def _parameters(function: Function) -> int:
+    names = {p.name for p in function.params if p.space == "reg"}
+    return sum(1 << (index * 6 + _BANK[bits])
+               for (bits, index), name in function.register_names.items() if name in names)
+
+
+__all__ = ["TERMINATORS", "build_blocks", "undefined_reads"]

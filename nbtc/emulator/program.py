@@ -238,6 +238,28 @@ class Instruction:
         )
 
 
+_NO_DESTINATION = frozenset((
+    "st", "red", "bra", "brx", "bar", "barrier", "cp", "fence", "membar", "prefetch", "prefetchu",
+    "discard", "applypriority", "nanosleep", "stmatrix", "setmaxnreg", "tensormap", "stackrestore",
+    "multimem", "griddepcontrol", "pmevent"))
+_ASIDE = frozenset(("wait_group", "commit", "st", "cp", "shift", "dealloc", "mma", "alloc",
+                    "relinquish_alloc_permit", "wait::ld", "wait::st", "commit_group", "fence"))
+
+
+def writes_operand(ins: Instruction, position: int) -> bool:
+    """Say whether operand ``position`` of an instruction is (also) written."""
+    base = ins.parts[0]
+    if position or isinstance(ins.operands[0], Addr):
+        return False
+    if base in ("bar", "barrier"):
+        return "red" in ins.mods
+    if base == "tcgen05":
+        return not _ASIDE & set(ins.parts[1:2])
+    if base == "wgmma":
+        return "mma_async" in ins.mods
+    return base not in _NO_DESTINATION
+
+
 @dataclass
 class Variable:
     """A declared variable.

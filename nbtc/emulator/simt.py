@@ -373,6 +373,8 @@ class Runner:
         while True:
             step = steps[i]
             kind = step.kind
+            if step.undefined is not None:
+                self.undefined(w, step)
             if kind == CODE:
                 w.count += step.count
                 if w.watch and step.regs & w.watch and w.watch_frame is frame:
@@ -504,19 +506,27 @@ class Runner:
 
     def touch(self, w: Any, step: Step) -> None:
         """Report each instruction of a step that touches watched registers."""
-        from .codegen import register_masks
-
-        for ins in step.instructions:
-            reads, writes = register_masks(ins)
+        for ins, (reads, writes) in zip(step.instructions, step.masks, strict=True):
             reads, writes = reads & w.watch, writes & w.watch
             if reads or writes:
                 self.machine.hooks.touch(w, ins, reads, writes)
+
+    def undefined(self, w: Any, step: Step) -> None:
+        """Report reads of registers that were never written."""
+        for ins, name in step.undefined or ():
+            self.machine.finding(
+                "uninitialised-read", f"`{ins.text}` reads register {name}, which nothing has "
+                f"written", ins=ins, warp=w, severity="warning")
 
     def split(self, path: ActivePath, taken: np.ndarray, ins: Instruction,
               parts: list[tuple[int, np.ndarray]]) -> None:
         """Divide a path among several targets (block -1: the function's end)."""
         w: Any = path.warp
         frame: Any = path.frame
+        if "uni" in ins.mods:
+            self.machine.finding(
+                "uniform-branch", f"`{ins.text}` goes two ways in one warp, but .uni promises that "
+                f"all lanes agree", ins=ins, warp=w, lanes=taken)
         block = frame.function.blocks[path.block]
         join = path.join
         ipdom = block.ipdom
