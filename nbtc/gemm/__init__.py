@@ -12,7 +12,10 @@ from nbtc.gemm.hopper import make_kernel
 from nbtc.gemm.matmul import choose, matmul
 from nbtc.tensormap import TensorMap
 
-__all__ = ["HopperConfig", "choose", "compile", "make_kernel", "matmul"]
+__all__ = ["TARGETS", "HopperConfig", "choose", "compile", "make_kernel", "matmul"]
+
+TARGETS = ("sm_90a",)
+"""Targets that :func:`compile` has a kernel for, one a chip."""
 
 
 def compile(dtype: Any = "bfloat16", arch: str = "sm_90a", **parameters: Any) -> Compiled:
