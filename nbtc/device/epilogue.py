@@ -47,13 +47,28 @@ def apply(e: Emitter, function: Any, d: Any, row: Any, column: Any, *extra: Any)
         value = e.call_function(
             function.type, [d[i], e.cast(r, types.int32), e.cast(c, types.int32), *extra]
         )
-        results.append(e.cast(value, types.float32))
-    return e.tuple(results)
+        if not isinstance(value.type, types.NoneType):
+            results.append(e.cast(value, types.float32))
+    return e.tuple(results) if results else None
+
+
+def _returns_each(function: Any, d: Any, row: Any, column: Any, *extra: Any) -> Any:
+    _returns_apply(function, d, row, column, *extra)
+    return types.none
+
+
+@staged(_returns_each)
+def each(e: Emitter, function: Any, d: Any, row: Any, column: Any, *extra: Any) -> None:
+    """Call ``function(value, row, column, *extra)`` for every register, for what it does.
+
+    As :func:`apply`, but the function returns nothing: it stores the value, for example.
+    """
+    e.inline(apply, function, d, row, column, *extra)
 
 
 def _returns_store(
     d: Any, tensor_map: Any, buffer: Any, row: Any, column: Any, barrier: Any, dtype: Any,
-    n: Any, columns: Any, buffers: Any, function: Any, extra: Any,
+    n: Any, columns: Any, buffers: Any, policy: Any, function: Any, extra: Any,
 ) -> Any:  # fmt: skip
     if canonical(dtype).name not in _STORED:
         raise DtypeError(f"epilogue.store: dtype={dtype!r}; legal: {', '.join(_STORED)}")
@@ -70,10 +85,11 @@ def _returns_store(
     return types.none
 
 
-@staged(_returns_store, constants=("dtype", "n", "columns", "buffers"))
+@staged(_returns_store, constants=("dtype", "n", "columns", "buffers", "policy"))
 def store(
     e: Emitter, d: Any, tensor_map: Any, buffer: Any, row: Any, column: Any, barrier: Any,
-    dtype: str, n: int, columns: int, buffers: int = 2, function: Any = None, extra: Any = (),
+    dtype: str, n: int, columns: int, buffers: int = 2, policy: int | None = None,
+    function: Any = None, extra: Any = (),
 ) -> None:  # fmt: skip
     """Store accumulators through shared memory by TMA, in pieces of 64 x ``columns`` elements.
 
@@ -95,6 +111,7 @@ def store(
         n: columns of the accumulator.
         columns: columns of a piece; columns * itemsize is 32, 64 or 128 bytes.
         buffers: number of pieces in the buffer; divides the number of pieces.
+        policy: L2 cache policy of the stores, a constant, or None.
         function: None, or a device function that transforms each value, see :func:`apply`.
         extra: tuple of further arguments of ``function``.
     """
@@ -104,28 +121,36 @@ def store(
     row_bytes = columns * canonical(dtype).itemsize
     thread = e.special_register("tid.x") % 128
     leader = e.equals(thread, 0)
-    piece = 0
-    for atom in range(len(d) * 2 // n):
-        values = e.tuple(d[atom * n // 2 : (atom + 1) * n // 2])
-        if not isinstance(function.type, types.NoneType | types.Omitted):
-            values = e.inline(apply, function, values, row + 64 * atom, column, *extra)
-        for first in range(0, n, columns):
-            target = buffer + (piece % buffers) * 64 * row_bytes
-            piece += 1
-            with e.when(leader):
-                e.call(tma.wait_group_read, n=buffers - 1)
-            e.call(sync.barrier_sync, barrier, 128)
-            registers = values[first // 2 : (first + columns) // 2]
+    pieces = [
+        (atom, first) for atom in range(len(d) * 2 // n) for first in range(0, n, columns)
+    ]
+    batch = buffers if buffers == len(pieces) else 1
+    atoms: dict[int, Value] = {}
+    for start in range(0, len(pieces), batch):
+        group = [(start + i, *pieces[start + i]) for i in range(batch)]
+        with e.when(leader):
+            e.call(tma.wait_group_read, n=buffers // batch - 1)
+        e.call(sync.barrier_sync, barrier, 128)
+        for number, atom, first in group:
+            if atom not in atoms:
+                values = e.tuple(d[atom * n // 2 : (atom + 1) * n // 2])
+                if not isinstance(function.type, types.NoneType | types.Omitted):
+                    values = e.inline(apply, function, values, row + 64 * atom, column, *extra)
+                atoms[atom] = values
+            target = buffer + (number % buffers) * 64 * row_bytes
+            registers = atoms[atom][first // 2 : (first + columns) // 2]
             if name == "float32":
                 _write_words(e, registers, target, thread, row_bytes)
             else:
-                packed = e.inline(pack, registers, name)
-                _write_matrices(e, packed, target, thread, row_bytes)
-            e.call(fence.proxy_async)
-            e.call(sync.barrier_sync, barrier, 128)
-            with e.when(leader):
-                e.call(tma.store, tensor_map, [column + first, row + 64 * atom], target)
-                e.call(tma.commit_group)
+                _write_matrices(e, e.inline(pack, registers, name), target, thread, row_bytes)
+        e.call(fence.proxy_async)
+        e.call(sync.barrier_sync, barrier, 128)
+        with e.when(leader):
+            for number, atom, first in group:
+                target = buffer + (number % buffers) * 64 * row_bytes
+                corner = [column + first, row + 64 * atom]
+                e.call(tma.store, tensor_map, corner, target, policy)
+            e.call(tma.commit_group)
 
 
 def _swizzle_bits(row_bytes: int, row: Any) -> Any:
