@@ -6,6 +6,22 @@ of the right type; these functions are for numbers that come from elsewhere.
 
 from __future__ import annotations
 
-from nbtc.ptx.addresses import bits, cluster, descriptor_sm90, descriptor_sm100, shared, tmem
+from nbtc.ptx.addresses import (
+    bits,
+    cluster,
+    descriptor_sm90,
+    descriptor_sm100,
+    shared,
+    tensor_map,
+    tmem,
+)
 
-__all__ = ["bits", "cluster", "descriptor_sm90", "descriptor_sm100", "shared", "tmem"]
+__all__ = [
+    "bits",
+    "cluster",
+    "descriptor_sm90",
+    "descriptor_sm100",
+    "shared",
+    "tensor_map",
+    "tmem",
+]

@@ -11,8 +11,8 @@ it costs nothing and orders no memory. The barrier does not wait for asynchronou
 
 Reads of ids are executed by each thread on its own.
 
-Not covered: ``mapa.u64`` and ``getctarank.u64`` on generic addresses, symbols as operands of
-``mapa``, and ``%is_explicit_cluster``.
+Not covered: ``mapa.u64`` and ``getctarank.u64`` on generic addresses, and symbols as operands of
+``mapa``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from nbtc.intrinsics.sections import (
     TYPE_KINDS,
     ReductionOp,
 )
-from nbtc.ptx.kinds import U32, Cluster, Kind, Regs, Shared, chosen
+from nbtc.ptx.kinds import U32, Cluster, Kind, Pred, Regs, Shared, chosen
 from nbtc.ptx.spec import Variant, ptx
 
 SECTION = PARALLEL + ": barrier.cluster"
@@ -158,6 +158,13 @@ def num_cluster_y() -> U32:
      section=SPECIAL_REGISTERS + ": %nclusterid")
 def num_cluster_z() -> U32:
     """Return the number of clusters of the grid along z."""
+    ...
+
+
+@ptx("mov.pred {ret}, %is_explicit_cluster;", isa=(7, 8), arch="sm_90", effects="pure",
+     section=SPECIAL_REGISTERS + ": %is_explicit_cluster")
+def is_explicit() -> Pred:
+    """Return whether the launch asked for clusters."""
     ...
 
 

@@ -9,7 +9,8 @@ widened to 32 bits. ``vec`` moves 2, 4 or 8 elements as a tuple, at an address a
 them; 256 bits at once need Blackwell.
 
 Not covered: 128-bit registers (``vec="v4"`` moves as much), generic addresses, local and constant
-memory, ``volatile`` and ``mmio``, and the sink ``_`` for elements that nobody reads.
+memory, ``volatile`` and ``mmio``, the sink ``_`` for elements that nobody reads, and
+``st.async`` to global memory.
 """
 
 from __future__ import annotations

@@ -52,6 +52,27 @@ def _markdown(doc: str) -> str:
     return text.replace("``", "`")
 
 
+def _split(doc: str) -> tuple[str, dict[str, str]]:
+    """Return a docstring without its Args section, and that section by parameter."""
+    rest: list[str] = []
+    arguments: dict[str, str] = {}
+    inside, name = False, ""
+    for line in _markdown(doc).splitlines():
+        if line.strip() in ("Args:", "Returns:"):
+            inside = line.strip() == "Args:"
+            rest += [] if inside else ["Returns:"]
+        elif line and not line.startswith(" "):
+            inside = False
+            rest.append(line)
+        elif inside and line:
+            match = re.match(r"    (\w+): (.*)", line)
+            name, text = (match[1], match[2]) if match else (name, line.strip())
+            arguments[name] = f"{arguments.get(name, '')} {text}".strip()
+        elif not inside:
+            rest.append(line[4:] if line.startswith("    ") else line)
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(rest)).strip(), arguments
+
+
 def _kind_words(kind: Kind | Regs) -> str:
     if isinstance(kind, Kind):
         return kind.words
@@ -62,47 +83,52 @@ def _kind_words(kind: Kind | Regs) -> str:
     return "registers"
 
 
-def _operand_row(operand: Operand) -> str:
-    words = _kind_words(operand.kind)
-    if operand.literal is not None:
-        words += f", {operand.literal.words}"
-    if operand.optional:
-        words += ", or nothing"
-    return f"| `{operand.name}` | {words} |"
+def _takes(parameter: Operand | Modifier) -> str:
+    if isinstance(parameter, Modifier):
+        return "compile time: " + parameter.legal_words
+    words = _kind_words(parameter.kind)
+    if parameter.literal is not None:
+        words += f", {parameter.literal.words}"
+    return words + (", or nothing" if parameter.optional else "")
 
 
-def _modifier_row(modifier: Modifier) -> str:
-    return f"| `{modifier.name}` | compile time: {modifier.legal_words.replace('|', '/')} |"
+def _row(parameter: Operand | Modifier, meaning: str) -> str:
+    cells = (f"`{parameter.name}`", _takes(parameter), meaning)
+    return "| " + " | ".join(c.replace("|", "\\|") for c in cells) + " |"
 
 
 def _floors(instruction: Instruction) -> str:
-    found: dict[tuple[tuple[int, int], str], int] = {}
+    found: dict[str, set[tuple[int, int]]] = {}
     for case in conformance.cases(instruction, 500):
         need = requirement_text(instruction.arch(case.variant))
-        found.setdefault((case.isa, need), len(found))
-    words = [f"PTX {isa[0]}.{isa[1]} on {need}" for isa, need in sorted(found)]
-    return words[0] if len(words) == 1 else "by form: " + "; ".join(words)
+        found.setdefault(need, set()).add(case.isa)
+    words = []
+    for need, versions in sorted(found.items()):
+        texts = [f"{major}.{minor}" for major, minor in sorted(versions)]
+        words.append(f"PTX {', '.join(texts)} on {need}")
+    by_form = " by form" if len(words) > 1 or "," in words[0].split(" on ")[0] else ""
+    return f"Needs{by_form}: {'; '.join(words)}."
 
 
 def _entry(instruction: Instruction) -> str:
     signature = re.sub(r"<object object at [^>]*>", "...", str(instruction.written_signature))
-    rows = [_operand_row(o) for o in instruction.operands]
-    rows += [_modifier_row(m) for m in instruction.modifiers]
-    text = instruction.template
-    if not isinstance(text, str):
-        default = next(iter(instruction.variants()))
-        text = conformance.render(instruction, default)
+    text, arguments = _split(instruction.__doc__ or "")
+    parameters = (*instruction.operands, *instruction.modifiers)
+    rows = [_row(p, arguments.get(p.name, "")) for p in parameters]
+    template = instruction.template
+    if not isinstance(template, str):
+        template = conformance.render(instruction, next(iter(instruction.variants())))
     parts = [
         f"### {instruction.name}",
         f"```python\n{instruction.name}{signature}\n```",
-        f"```text\n{' '.join(text.split())}\n```",
-        _markdown(instruction.__doc__ or ""),
+        f"```text\n{' '.join(template.split())}\n```",
+        text,
     ]
     if rows:
-        parts.append("\n".join(["| parameter | takes |", "|---|---|", *rows]))
+        parts.append("\n".join(["| parameter | takes | meaning |", "|---|---|---|", *rows]))
     effects = ", ".join(sorted(instruction.effects))
     section = f" PTX ISA {instruction.section}." if instruction.section else ""
-    parts.append(f"Needs {_floors(instruction)}. Effects: {effects}.{section}")
+    parts.append(f"{_floors(instruction)} Effects: {effects}.{section}")
     return "\n\n".join(parts)
 
 

@@ -17,7 +17,7 @@ from nbtc.layout.matrix_descriptor import (
 from nbtc.ptx import kinds
 from nbtc.ptx.operands import check_operand, to_register
 from nbtc.ptx.staging import Emitter, Value, staged
-from nbtc.ptx.types_numba import BY_SPACE, DESCRIPTOR90, DESCRIPTOR100, AddressType
+from nbtc.ptx.types_numba import BY_SPACE, DESCRIPTOR90, DESCRIPTOR100, TENSOR_MAP, AddressType
 
 
 def _returns(space: str, kind: kinds.Kind) -> Any:
@@ -68,6 +68,21 @@ def descriptor_sm90(e: Emitter, value: Any) -> Any:
 def descriptor_sm100(e: Emitter, value: Any) -> Any:
     """Return a tcgen05 matrix descriptor, from its 64 bits."""
     return _convert(e, value, kinds.DESC100_KIND)
+
+
+def _returns_tensor_map(value: Any) -> Any:
+    check_operand("address.tensor_map: value", kinds.GENERIC_KIND, value)
+    return TENSOR_MAP
+
+
+@staged(_returns_tensor_map)
+def tensor_map(e: Emitter, value: Any) -> Any:
+    """Return a tensor map that lies in global memory, from its address or an array of 128 bytes.
+
+    Each block calls ``fence.tensormap_acquire`` on it before its first use.
+    """
+    llvm = to_register(e.context, e.builder, kinds.GENERIC_KIND, value.type, value.llvm)
+    return Value(e, TENSOR_MAP, llvm)
 
 
 def _returns_bits(value: Any) -> Any:

@@ -130,7 +130,8 @@ def _address_problem(kind: Kind, base: Any) -> str | None:
     if space == "tensor_map" and isinstance(base, types.Array):
         return (
             "is an array, needs a TensorMap argument of the kernel: pass nbtc.TensorMap.tiled(...) "
-            "to the launch; a map read from global memory needs fence.tensormap_acquire first"
+            "to the launch; a map in global memory is address.tensor_map(...), after "
+            "fence.tensormap_acquire"
         )
     return f"is {base}, needs {kind.words}" + _address_hint(space)
 

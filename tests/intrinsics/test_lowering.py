@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +13,7 @@ from numba import cuda
 from numba.cuda import types
 from numba.cuda.compiler import compile_cuda
 
-import nbtc.ptx.lower  # noqa: F401
+import nbtc
 from nbtc import arch as arch_module
 from nbtc import tools
 from nbtc.errors import ArchError, InstructionError
@@ -66,7 +69,8 @@ def asm_blocks(ptx: str) -> list[str]:
 
 def _shape(text: str) -> str:
     """Text with every register, of whatever name, as ``%``, and without predicate bridges."""
-    text = re.sub(r"^\{ (?:\.reg \.pred %q_\w+; setp\.ne\.b32 %q_\w+, %r\d+, 0; )+(.*) \}$", r"\1", text)
+    bridge = r"\.reg \.pred %q_\w+; setp\.ne\.b32 %q_\w+, %r\d+, 0; "
+    text = re.sub(rf"^\{{ (?:{bridge})+(.*) \}}$", r"\1", text)
     text = re.sub(r"%q_\w+", "%", text)
     text = re.sub(r"%(p|h|rs|r|l|rd|f|fd|d)\d+", "%", text)
     return re.sub(r"\s+", " ", text)
@@ -153,7 +157,33 @@ def test_clocks_are_read_twice_and_ids_once() -> None:
         assert sum("%laneid" in b for b in blocks) == 1
 
 
-def test_a_hand_over_assembles() -> None:
+def test_importing_a_module_is_registration_enough() -> None:
+    program = """
+from numba import cuda, types
+from nbtc.intrinsics import special
+
+def kernel(out):
+    out[0] = special.laneid()
+
+assert "%laneid" in cuda.compile_ptx(kernel, types.void(types.uint32[:]), cc=(9, 0))[0]
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(nbtc.__file__).parents[1])
+
+
+def test_a_tensor_map_in_global_memory() -> None:
+    def kernel(maps: Any, index: Any) -> None:
+        tile = cuda.shared.array(4096, types.float32)
+        bar = cuda.shared.array(1, types.uint64)
+        one = address.tensor_map(maps[index])
+        fence.tensormap_acquire(one, scope="gpu")
+        tma.load(tile, one, (0, 0), bar)
+
+    ptx = compile_ptx(kernel, types.void(types.uint8[:, ::1], types.int32))
+    acquire, load = asm_blocks(ptx)
+    assert acquire.split("[")[1].split("]")[0] == load.split("[")[2].split(",")[0]
+
+
+def test_a_hand_over_assembles(tmp_path: Path) -> None:
     def kernel(out: Any, tensor_map: Any) -> None:
         bars = cuda.shared.array(2, types.uint64)
         tile = cuda.shared.array(4096, types.float32)
@@ -170,11 +200,49 @@ def test_a_hand_over_assembles() -> None:
         out[cuda.threadIdx.x] = tile[cuda.threadIdx.x]
 
     ptx = compile_ptx(kernel, types.void(types.float32[:], TENSOR_MAP))
-    source = ptx.splitlines()
-    assert sum("elect.sync _|" in line for line in source) == 1
-    version = re.search(r"\.version (\d+)\.(\d+)", ptx)
-    assert version is not None
-    assert tools.find("ptxas").isa >= (int(version[1]), int(version[2]))
+    assert sum("elect.sync _|" in line for line in ptx.splitlines()) == 1
+    assert "MEMBAR" not in _sass(ptx, tmp_path)
+
+
+def _sass(ptx: str, folder: Path) -> str:
+    (folder / "k.ptx").write_text(ptx)
+    cubin = str(folder / "k.cubin")
+    subprocess.run(
+        [tools.find("ptxas").path, "-arch=sm_90a", str(folder / "k.ptx"), "-o", cubin], check=True
+    )
+    disassembler = tools.find("nvdisasm").path
+    return subprocess.run([disassembler, cubin], check=True, capture_output=True, text=True).stdout
+
+
+def _machine_code(tmp_path: Path, call: str) -> str:
+    source = (
+        "def kernel(n):\n    bar = cuda.shared.array(1, types.uint64)\n"
+        f"    mbarrier.init(bar, 1)\n    {call}\n"
+    )
+    scope = {"cuda": cuda, "types": types, **modules()}
+    exec(source, scope)
+    return _sass(compile_ptx(scope["kernel"], types.void(types.uint32)), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("call", "found"),
+    [
+        ("mbarrier.arrive(bar)", ""),
+        ("mbarrier.arrive_expect_tx(bar, n)", ""),
+        ("mbarrier.arrive_remote(cluster.mapa(bar, n))", ""),
+        ("mbarrier.arrive_remote(cluster.mapa(bar, n), sem='release', scope='cluster')", "GPU"),
+        ("fence.proxy_async()", "CTA"),
+        ("fence.proxy_async_all()", "GPU"),
+        ("fence.mbarrier_init()", ""),
+        ("cluster.arrive()", "GPU"),
+        ("cluster.arrive(sem='relaxed')", ""),
+    ],
+)
+def test_the_default_is_the_cheap_form(tmp_path: Path, call: str, found: str) -> None:
+    """What the docstrings say about MEMBAR is what ptxas makes."""
+    widest = re.findall(r"MEMBAR\.\w+\.(\w+)", _machine_code(tmp_path, call))
+    assert ("GPU" in widest) == (found == "GPU")
+    assert bool(widest) == bool(found)
 
 
 def test_collective_calls_are_convergent_and_others_are_not() -> None:
