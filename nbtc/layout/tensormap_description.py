@@ -11,7 +11,6 @@ coordinates have them; axis ``a`` of an array of rank ``r`` is map dimension ``r
 from __future__ import annotations
 
 import dataclasses
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -49,8 +48,8 @@ _BITS = {
     "TFLOAT32": 32, "TFLOAT32_FTZ": 32, **_PACKED_BITS,
 }  # fmt: skip
 
-# Element names; the index is stored in the packed form, so only append.
-_ELEMENTS: dict[str, str] = {
+# The index of a name is stored in the packed form, so only append.
+ELEMENTS: dict[str, str] = {
     "uint8": "UINT8", "int8": "UINT8", "bool": "UINT8",
     "uint16": "UINT16", "int16": "UINT16",
     "uint32": "UINT32", "int32": "INT32", "uint64": "UINT64", "int64": "INT64",
@@ -60,23 +59,8 @@ _ELEMENTS: dict[str, str] = {
     "16U4_ALIGN8B": "16U4_ALIGN8B", "16U4_ALIGN16B": "16U4_ALIGN16B",
     "16U6_ALIGN16B": "16U6_ALIGN16B",
 }  # fmt: skip
-_ELEMENT_NAMES = tuple(_ELEMENTS)
-
-# tensormap.replace numbers elemtype and swizzle in its own way (PTX ISA, tensormap.replace).
-_REPLACE_ELEMTYPES = (
-    "uint8", "uint16", "uint32", "int32", "uint64", "int64", "float16", "float32", "float32_ftz",
-    "float64", "bfloat16", "tfloat32", "tfloat32_ftz",
-    "16U4_ALIGN8B", "16U4_ALIGN16B", "16U6_ALIGN16B",
-)  # fmt: skip
-_MODES = ("tiled", "im2col", "im2col_w", "im2col_w128")
-_SWIZZLE_PARTS = {
-    "none": (0, 0), "32B": (1, 0), "64B": (2, 0), "128B": (3, 0), "128B_ATOM_32B": (3, 1),
-    "128B_ATOM_32B_FLIP_8B": (3, 2), "128B_ATOM_64B": (3, 3), "96B": (4, 0),
-}  # fmt: skip
-_SWIZZLE_OF_PARTS = {parts: name for name, parts in _SWIZZLE_PARTS.items()}
-
-_MAGIC = 0x4D54424E  # "NBTM"
-_FORMAT = struct.Struct("<I8B5Bx5H4xQ5I4x4Q6h2HB15x")
+ELEMENT_NAMES = tuple(ELEMENTS)
+"""Element names that a map can have."""
 
 SWIZZLE_SPAN = {
     "none": 0, "32B": 32, "64B": 64, "96B": 96, "128B": 128, "128B_ATOM_32B": 128,
@@ -92,12 +76,12 @@ def element_name(dtype: Any) -> str:
         TensorMapError: the type has no tensor-map data type.
         DtypeError: the type is not known at all.
     """
-    name = dtype if isinstance(dtype, str) and dtype in _ELEMENTS else canonical(dtype).name
-    if name not in _ELEMENTS:
+    name = dtype if isinstance(dtype, str) and dtype in ELEMENTS else canonical(dtype).name
+    if name not in ELEMENTS:
         raise TensorMapError(
             f"element type {name!r} has no tensor-map data type; packed 4- and 6-bit arrays use "
             "'16U4_ALIGN8B', '16U4_ALIGN16B' or '16U6_ALIGN16B' with shapes in elements, one "
-            f"element per byte is 'uint8'. Known: {', '.join(_ELEMENT_NAMES)}"
+            f"element per byte is 'uint8'. Known: {', '.join(ELEMENT_NAMES)}"
         )
     return name
 
@@ -272,7 +256,7 @@ class TensorMapDescription:
     @cached_property
     def data_type(self) -> str:
         """Name of the driver's CUtensorMapDataType, in `DATA_TYPES`."""
-        return _ELEMENTS[self.dtype]
+        return ELEMENTS[self.dtype]
 
     @cached_property
     def element_bits(self) -> int:
@@ -340,11 +324,11 @@ class TensorMapDescription:
                         f"box[{axis}]={self.box[dim]} is larger than the array's axis {axis} "
                         f"({self.dims[dim]}): shape and box are in array order, outermost first"
                     )
-            row = self.box[0] * self.element_bits // 8
-            if self.interleave == "none" and row < SWIZZLE_SPAN[self.swizzle]:
+            row, span = self.box[0] * self.element_bits // 8, SWIZZLE_SPAN[self.swizzle]
+            if self.interleave == "none" and row < span:
                 remarks.append(
-                    f"the box row is {row} B, narrower than the {SWIZZLE_SPAN[self.swizzle]} B rows "
-                    f"of SWIZZLE_{self.swizzle}: matrix descriptors expect full rows"
+                    f"the box row is {row} B, narrower than the {span} B rows of "
+                    f"SWIZZLE_{self.swizzle}: matrix descriptors expect full rows"
                 )
         return remarks
 
@@ -354,35 +338,9 @@ class TensorMapDescription:
         Args:
             address: base address to store instead of the map's own.
         """
+        from nbtc.layout import tensormap_bytes
 
-        def five(values: tuple[int, ...], missing: int) -> list[int]:
-            return [*values, *([missing] * (5 - len(values)))]
-
-        def corners(values: tuple[int, ...]) -> list[int]:
-            return [*values, *([0] * (3 - len(values)))]
-
-        mode, atomicity = _SWIZZLE_PARTS[self.swizzle]
-        tiled = self.mode == "tiled"
-        return _FORMAT.pack(
-            _MAGIC,
-            DATA_TYPES.index(self.data_type),
-            self.rank - 1,
-            INTERLEAVES.index(self.interleave),
-            mode,
-            atomicity,
-            L2_PROMOTIONS.index(self.l2_promotion),
-            FILLS.index(self.fill),
-            _MODES.index(self.mode),
-            *five(self.element_strides or (1,) * self.rank, 0),
-            *five(self.box if tiled else (), 0),
-            self.address if address is None else address,
-            *(size - 1 if size else 0 for size in five(self.dims, 0)),
-            *five(self.strides, 0)[:4],
-            *corners(self.lower_corner),
-            *corners(self.upper_corner),
-            *((0, 0) if tiled else self.box),
-            _ELEMENT_NAMES.index(self.dtype) + 1,
-        )
+        return tensormap_bytes.pack(self, address)
 
     @classmethod
     def unpack(cls, data: bytes | bytearray | memoryview) -> TensorMapDescription:
@@ -391,95 +349,18 @@ class TensorMapDescription:
         Raises:
             TensorMapError: the bytes are not a map of this format.
         """
-        raw = bytes(data)
-        if len(raw) != _FORMAT.size:
-            raise TensorMapError(f"a tensor map has 128 bytes, got {len(raw)}")
-        (magic, kind, rank, interleave, mode, atomicity, promotion, fill, access, *rest) = (
-            _FORMAT.unpack(raw)
-        )
-        if magic != _MAGIC and any(raw):
-            raise TensorMapError(
-                "these 128 bytes are not a tensor map: they were neither copied from one nor "
-                "zeroed and filled in by tensormap.replace"
-            )
-        rank += 1
-        steps, box, address = rest[0:5], rest[5:10], rest[10]
-        dims, strides, lower, upper = rest[11:16], rest[16:20], rest[20:23], rest[23:26]
-        channels, pixels, element = rest[26], rest[27], rest[28]
-        data_type = DATA_TYPES[kind]
-        # The element name is only a refinement (float8 is UINT8) and may be stale after a replace.
-        name = _ELEMENT_NAMES[element - 1] if element else ""
-        if _ELEMENTS.get(name) != data_type:
-            name = next(key for key, value in _ELEMENTS.items() if value == data_type)
-        tiled = access == 0
-        corners = rank - 2 if _MODES[access] == "im2col" else 1
-        return cls(
-            dtype=name,
-            dims=tuple(size + 1 for size in dims[:rank]),
-            strides=tuple(strides[: rank - 1]),
-            box=tuple(box[:rank]) if tiled else (channels, pixels),
-            address=address,
-            element_strides=tuple(steps[:rank]),
-            interleave=INTERLEAVES[interleave],
-            swizzle=_SWIZZLE_OF_PARTS.get((mode, atomicity), _SWIZZLE_OF_PARTS[mode, 0]),
-            l2_promotion=L2_PROMOTIONS[promotion],
-            fill=FILLS[fill],
-            mode=_MODES[access],
-            lower_corner=() if tiled else tuple(lower[:corners]),
-            upper_corner=() if tiled else tuple(upper[:corners]),
-        )
+        from nbtc.layout import tensormap_bytes
+
+        return tensormap_bytes.unpack(data)
 
     @staticmethod
     def replace_field(
         data: bytes | bytearray | memoryview, field: str, value: int, ordinal: int = 0
     ) -> bytes:
-        """Apply one ``tensormap.replace.tile.FIELD`` to 128 packed bytes (PTX ISA 9.7.9.27).
+        """Apply one ``tensormap.replace``; see `tensormap_bytes.replace_field`."""
+        from nbtc.layout import tensormap_bytes
 
-        Args:
-            data: the 128 bytes; all zero is a blank map.
-            field: PTX name: global_address, rank (value is rank - 1), box_dim, global_dim,
-                global_stride (bytes), element_stride, elemtype, interleave_layout, swizzle_mode,
-                swizzle_atomicity or fill_mode.
-            value: new value in PTX's own numbering.
-            ordinal: dimension; ordinal i of global_stride is the stride of dimension i + 1.
-
-        Raises:
-            TensorMapError: the bytes are not a map, or the field or value does not exist.
-        """
-        TensorMapDescription.unpack(data)
-        values = list(_FORMAT.unpack(bytes(data)))
-        values[0] = _MAGIC
-        single = {
-            "rank": (2, 5), "interleave_layout": (3, 3), "swizzle_mode": (4, 5),
-            "swizzle_atomicity": (5, 4), "fill_mode": (7, 2), "elemtype": (1, 16),
-        }  # fmt: skip
-        arrays = {
-            "element_stride": (9, 5, 8), "box_dim": (14, 5, 0xFFFF),
-            "global_dim": (20, 5, 1 << 32), "global_stride": (25, 4, 1 << 40),
-        }  # fmt: skip
-        if field == "global_address":
-            values[19] = value & 0xFFFFFFFFFFFFFFFF
-        elif field in single:
-            place, count = single[field]
-            if not 0 <= value < count:
-                raise TensorMapError(f"tensormap.replace {field}={value}; must be 0..{count - 1}")
-            if field == "elemtype":
-                value = DATA_TYPES.index(_ELEMENTS[_REPLACE_ELEMTYPES[value]])
-                values[-1] = 0
-            values[place] = value
-        elif field in arrays:
-            place, count, most = arrays[field]
-            if not 0 <= ordinal < count:
-                raise TensorMapError(f"tensormap.replace {field} ordinal {ordinal}; 0..{count - 1}")
-            if not 0 <= value <= most:
-                raise TensorMapError(f"tensormap.replace {field}={value}; must be 0..{most}")
-            values[place + ordinal] = max(value - 1, 0) if field == "global_dim" else value
-        else:
-            raise TensorMapError(
-                f"tensormap.replace has no field {field!r}; use global_address, "
-                f"{', '.join([*single, *arrays])}"
-            )
-        return _FORMAT.pack(*values)
+        return tensormap_bytes.replace_field(data, field, value, ordinal)
 
     def __repr__(self) -> str:
         """Show both orders."""
@@ -536,7 +417,7 @@ def _map_strides(
     name: str, element: str, shape: Sequence[int], strides: Sequence[int] | None
 ) -> tuple[int, ...]:
     """Turn array-order byte strides of all axes into the map's strides of dimensions 1.."""
-    bits = _BITS[_ELEMENTS[element]]
+    bits = _BITS[ELEMENTS[element]]
     sizes = _integers(name, "shape", shape)
     if strides is None:
         result, pitch = [], bits
