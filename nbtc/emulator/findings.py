@@ -140,7 +140,8 @@ class BarrierInfo:
         return self.bytes_expected - self.bytes_delivered
 
 
-_LIBRARY = ("/nbtc/device/", "/nbtc/intrinsics/", "/intrinsics/", "/numba/", "/numba_cuda/")
+_LIBRARY = ("/nbtc/device/", "/nbtc/intrinsics/", "/intrinsics/", "/numba/", "/numba_cuda/",
+            "/include/cccl/", "/include/cooperative_groups")
 
 
 def user_first(chain: Sequence[Any]) -> tuple[Frame, ...]:

@@ -209,8 +209,9 @@ class MBarrier:
         self.current.last_arrive = (warp, ins, lanes)
         if clock:
             join(self.clock, clock)
-            if len(self.current.arrive_clocks) < 64:
-                self.current.arrive_clocks.append(clock)
+            known = self.current.arrive_clocks
+            if not known or known[-1] is not clock:  # lanes of one instruction share a clock
+                known.append(clock)
         if warp is not None and ins is not None:
             self.arrivers[warp.id, id(ins)] = (warp, ins)
         self._check(warp, ins)
@@ -450,11 +451,18 @@ class MBarrier:
                 ins = next(iter(self.arrivers.values()))[1]
                 text += f"; earlier phases were released by the arrive at {where(ins)}"
         seen = waiter.sync.waits.get(self) if waiter is not None else None
-        if phase > 0 and parity == phase & 1 and (seen is None or seen.phase < phase - 1):
-            text += (
-                f". Phase {phase - 1} is complete and this warp never waited for it; parity "
-                f"{1 - parity} passes"
-            )
+        following = (seen.phase if seen is not None else -1) + 1
+        if parity == phase & 1 and following < phase:
+            if following & 1 == parity:
+                text += (
+                    f". Phase {following} completed and phase {phase - 1} after it before this "
+                    "warp waited: the phase advanced twice"
+                )
+            else:
+                text += (
+                    f". Phase {following} is complete and this warp never waited for it; parity "
+                    f"{1 - parity} passes"
+                )
         if phase == 0 and not arrived and not now.expected and parity == 0:
             text += ". A fresh empty barrier is passed with parity 1"
         return text, tuple(dict.fromkeys(lines))
