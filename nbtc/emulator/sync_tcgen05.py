@@ -221,6 +221,7 @@ def tcgen05_dealloc(warp: Warp, ins: Instruction) -> None:
     conflicts = [c for c in memory.access([rect], access, sync.clock) if c[1] == "order"]
     report_conflicts(conflicts, access, warp, ins, [rect])
     memory.allocations.remove(found)
+    memory.freed.append((column, count, ins))
     memory.forget(column, count)
     machine.touch_event()
 
@@ -311,10 +312,14 @@ def _check_allocated(warp: Warp, ins: Instruction, memory: TensorMemory, rects: 
                      what: str) -> None:  # fmt: skip
     for rect in rects:
         if not memory.covered(rect):
+            end = rect.column + rect.columns
+            freed = next((at for column, count, at in reversed(memory.freed)
+                          if column < end and rect.column < column + count), None)  # fmt: skip
+            tail = f" (freed at {where(freed)})" if freed is not None else ""
             warp.machine.fatal(
                 "tmem_unallocated",
-                f"{what}=col {rect.column}..{rect.column + rect.columns - 1}: no live allocation",
-                ins=ins, warp=warp,
+                f"{what}=col {rect.column}..{end - 1}: no live allocation{tail}",
+                ins=ins, warp=warp, related=related("dealloc", freed),
             )  # fmt: skip
 
 

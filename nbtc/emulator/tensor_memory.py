@@ -37,6 +37,7 @@ class TensorMemory:
     Attributes:
         data: uint32[128, 512], filled with a NaN pattern.
         allocations: Live allocations.
+        freed: Column, count and dealloc of what was freed.
         relinquished: The instruction that gave up the permit, or None.
         waiting: The `AllocWait` of a paired allocation that waits for the peer.
     """
@@ -46,6 +47,7 @@ class TensorMemory:
         self.cta = cta
         self.data = np.full((128, COLUMNS), 0xFFFFFFFF, np.uint32)
         self.allocations: list[Allocation] = []
+        self.freed: list[tuple[int, int, Instruction]] = []
         self.relinquished: Instruction | None = None
         self.waiting: Any = None
         self.shadow = ByteShadow(_GROUPS * COLUMNS, cta.machine.sync.table)
