@@ -1,8 +1,8 @@
 """Layouts of the hardware as pure integer functions, shared by kernels, host code and emulator.
 
 Modules: `swizzle`, `matrix_descriptor`, `instruction_descriptor`, `fragments`, `tensor_memory`,
-`scale_factors`, `tensormap_description`. Functions that kernels may call take and return plain
-integers, and work elementwise on integer arrays too.
+`scale_factors`, `block_scaling`, `tensormap_description`. Functions that kernels may call take and
+return plain integers, and work elementwise on integer arrays too.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _EXPORTS = {
     "TensorMapDescription": "tensormap_description",
 }
 _MODULES = {
-    "fragments", "instruction_descriptor", "matrix_descriptor", "scale_factors", "swizzle",
-    "tensor_memory", "tensormap_description",
+    "block_scaling", "fragments", "instruction_descriptor", "matrix_descriptor", "scale_factors",
+    "swizzle", "tensor_memory", "tensormap_description",
 }  # fmt: skip
 
 __all__ = ["InstructionDescriptor", "MatrixDescriptor", "OperandTile", "TensorMapDescription"]
