@@ -107,6 +107,8 @@ class WarpSync:
         clock: What the warp knows to have happened.
         released: Clock at the last release fence; relaxed operations publish it.
         pending: Clocks read by relaxed operations; an acquire fence turns them into knowledge.
+        executed: What is known to have been executed, though perhaps not ordered: enough to keep
+            memory alive, which is all that a relaxed cluster barrier does.
         shared_fences, global_fences: Proxy fences by state space.
         waits: Last successful wait on each mbarrier.
     """
@@ -120,6 +122,7 @@ class WarpSync:
         self.clock: Clock = {self.agent: 1}
         self.released: Clock = {}
         self.pending: Clock = {}
+        self.executed: Clock = {}
         self.shared_fences = FenceLog()
         self.global_fences = FenceLog()
         self.tensormap_fences: dict[int, int] = {}

@@ -284,6 +284,8 @@ class ClusterBarrier:
         self.lanes: dict[Any, int] = {}
         self.clock: Clock = {}
         self.done: Clock = {}
+        self.executed: Clock = {}
+        self.all_executed: Clock = {}
         self.first: Instruction | None = None
         self.first_warp: Any = None
 
@@ -305,6 +307,8 @@ class ClusterBarrier:
             self.first, self.first_warp = ins, warp
         self.lanes[warp] = self.lanes.get(warp, 0) | lanes
         warp.sync.state["cluster_generation"] = self.generation
+        join(self.executed, warp.sync.clock)
+        join(self.executed, warp.sync.executed)
         join(self.clock, warp.sync.release(relaxed=relaxed))
         self.evaluate()
 
@@ -330,6 +334,7 @@ class ClusterBarrier:
             )  # fmt: skip
         self.generation += 1
         self.done, self.clock = self.clock, {}
+        self.all_executed, self.executed = self.executed, {}
         self.lanes = {}
         machine.touch_event()
 
@@ -349,6 +354,7 @@ class ClusterWait(Wait):
         """Learn what the cluster published."""
         warp.sync.acquire(self.barrier.done)
         warp.sync.fence(release=False)
+        join(warp.sync.executed, self.barrier.all_executed)
 
     def describe(self) -> str:
         """Say how many threads are missing."""

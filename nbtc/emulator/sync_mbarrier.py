@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .clocks import Clock, join
 from .machine import Sink, Wait, handler
 from .mbarrier import MAX_COUNT, MBarrier
 from .race import AT_CTA_EXIT, lane_bits, related, where
@@ -85,11 +86,10 @@ def check_exit_of(cta: Cta) -> None:
     """Check at a CTA's exit that everything that touches its memory is known to be done."""
     if "mbarrier" not in cta.machine.sync.checks:
         return
-    known: dict[int, int] = {}
+    known: Clock = {}
     for warp in cta.warps:
-        for agent, time in warp.sync.clock.items():
-            if known.get(agent, 0) < time:
-                known[agent] = time
+        join(known, warp.sync.clock)
+        join(known, warp.sync.executed)
     for barrier in cta.sync.mbarriers.values():
         barrier.at_exit()
     for agent, time, warp, ins, what in cta.sync.state.get("incoming", {}).values():

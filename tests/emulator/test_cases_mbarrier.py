@@ -437,8 +437,9 @@ and.pred %p4, %p3, %p1;
                     "cta_exited")  # fmt: skip
         assert "end with a cluster barrier (producer tail)" in found.message
         assert found.line == line_of(body(""), "remote")
-        silent(run(body("barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"),
-                   cluster=(2, 1, 1), grid=2, block=32, seed=seed))  # fmt: skip
+        for form in ("", ".relaxed"):
+            tail = f"barrier.cluster.arrive{form}.aligned; barrier.cluster.wait.aligned;"
+            silent(run(body(tail), cluster=(2, 1, 1), grid=2, block=32, seed=seed))
 
 
 def test_c77_remote_barrier_with_the_local_form():
