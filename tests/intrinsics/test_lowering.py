@@ -267,6 +267,29 @@ def test_collective_calls_are_convergent_and_others_are_not() -> None:
     }
 
 
+@pytest.mark.parametrize("arch", ["sm_90a", "sm_100a"])
+def test_a_kernel_without_loops_keeps_its_count_of_barriers(arch: str) -> None:
+    def kernel(out: Any, n: Any) -> None:
+        i = cuda.threadIdx.x
+        if i < n:
+            out[i] = i
+        else:
+            out[i] = n * 3
+        sync.barrier_sync(1, 64)
+        if i < n:
+            out[i + 1] = out[i] * 5
+            if out[i + 2] > n:
+                return
+        else:
+            out[i + 3] = out[i] * 7
+        sync.warp_sync()
+        out[0] = sync.vote_ballot(i < n)
+
+    blocks = asm_blocks(compile_ptx(kernel, types.void(types.int32[:], types.int32), arch))
+    found = [re.search(r"(bar\S*|vote\S*) ", b)[1] for b in blocks]  # type: ignore[index]
+    assert found == ["barrier.sync.aligned", "bar.warp.sync", "vote.sync.ballot.b32"]
+
+
 # -- errors from the compiler, as a user sees them ------------------------------------------------
 
 
