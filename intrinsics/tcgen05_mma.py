@@ -8,12 +8,19 @@ from nbtc.intrinsics.tcgen05_types import (
     Collector,
     CtaGroup,
     Flag,
-    IdescKMajorA,
+    IdescF8f6f4,
+    IdescF8f6f4Ts,
+    IdescF16,
+    IdescF16Ts,
+    IdescI8,
+    IdescI8Ts,
+    IdescTf32,
+    IdescTf32Ts,
     Lanes,
     ScaleInputD,
     no_shift_with_reuse,
 )
-from nbtc.ptx.kinds import U32, Descriptor100, Pred, Tmem
+from nbtc.ptx.kinds import Descriptor100, Pred, Tmem
 from nbtc.ptx.spec import ptx
 
 FAMILY = "tcgen05"
@@ -25,7 +32,7 @@ FAMILY = "tcgen05"
      isa=(8, 6), arch=TCGEN05, effects="memory",
      section=SECTION + ": mma")
 def mma_f16(
-    d: Tmem, a_desc: Descriptor100, b_desc: Descriptor100, idesc: U32, scale_d: Pred = True,
+    d: Tmem, a_desc: Descriptor100, b_desc: Descriptor100, idesc: IdescF16, scale_d: Pred = True,
     disable_lanes: Lanes | None = None, *, cta_group: CtaGroup = 1, scale_input_d: ScaleInputD = 0,
     collector_a: Collector = "",
 ) -> None:
@@ -37,7 +44,7 @@ def mma_f16(
         d: address of D in tensor memory.
         a_desc: descriptor of A in shared memory.
         b_desc: descriptor of B in shared memory.
-        idesc: instruction descriptor of kind f16.
+        idesc: IdescF16 descriptor of kind f16.
         scale_d: False computes D = A * B, whatever D held; a boolean or a literal.
         disable_lanes: 4 * cta_group masks of 32 lanes; a set bit leaves its lane of D alone.
         cta_group: 1, or 2 for a CTA pair.
@@ -53,7 +60,7 @@ def mma_f16(
      isa=(8, 6), arch=TCGEN05, effects="memory",
      section=SECTION + ": mma")
 def mma_tf32(
-    d: Tmem, a_desc: Descriptor100, b_desc: Descriptor100, idesc: U32, scale_d: Pred = True,
+    d: Tmem, a_desc: Descriptor100, b_desc: Descriptor100, idesc: IdescTf32, scale_d: Pred = True,
     disable_lanes: Lanes | None = None, *, cta_group: CtaGroup = 1, scale_input_d: ScaleInputD = 0,
     collector_a: Collector = "",
 ) -> None:
@@ -65,7 +72,7 @@ def mma_tf32(
         d: address of D in tensor memory.
         a_desc: descriptor of A in shared memory.
         b_desc: descriptor of B in shared memory.
-        idesc: instruction descriptor of kind tf32.
+        idesc: IdescTf32 descriptor of kind tf32.
         scale_d: False computes D = A * B, whatever D held; a boolean or a literal.
         disable_lanes: 4 * cta_group masks of 32 lanes; a set bit leaves its lane of D alone.
         cta_group: 1, or 2 for a CTA pair.
@@ -81,8 +88,9 @@ def mma_tf32(
      isa=(8, 6), arch=TCGEN05, effects="memory",
      section=SECTION + ": mma")
 def mma_f8f6f4(
-    d: Tmem, a_desc: Descriptor100, b_desc: Descriptor100, idesc: U32, scale_d: Pred = True,
-    disable_lanes: Lanes | None = None, *, cta_group: CtaGroup = 1, collector_a: Collector = "",
+    d: Tmem, a_desc: Descriptor100, b_desc: Descriptor100, idesc: IdescF8f6f4,
+    scale_d: Pred = True, disable_lanes: Lanes | None = None, *, cta_group: CtaGroup = 1,
+    collector_a: Collector = "",
 ) -> None:
     """Start D = A * B + D, 8-, 6- and 4-bit floats, K = 32.
 
@@ -92,7 +100,7 @@ def mma_f8f6f4(
         d: address of D in tensor memory.
         a_desc: descriptor of A in shared memory.
         b_desc: descriptor of B in shared memory.
-        idesc: instruction descriptor of kind f8f6f4.
+        idesc: IdescF8f6f4 descriptor of kind f8f6f4.
         scale_d: False computes D = A * B, whatever D held; a boolean or a literal.
         disable_lanes: 4 * cta_group masks of 32 lanes; a set bit leaves its lane of D alone.
         cta_group: 1, or 2 for a CTA pair.
@@ -107,7 +115,7 @@ def mma_f8f6f4(
      isa=(8, 6), arch="sm_100a", effects="memory",
      section=SECTION + ": mma")
 def mma_i8(
-    d: Tmem, a_desc: Descriptor100, b_desc: Descriptor100, idesc: U32, scale_d: Pred = True,
+    d: Tmem, a_desc: Descriptor100, b_desc: Descriptor100, idesc: IdescI8, scale_d: Pred = True,
     disable_lanes: Lanes | None = None, *, cta_group: CtaGroup = 1, collector_a: Collector = "",
 ) -> None:
     """Start D = A * B + D, int8 or uint8, K = 32.
@@ -118,7 +126,7 @@ def mma_i8(
         d: address of D in tensor memory.
         a_desc: descriptor of A in shared memory.
         b_desc: descriptor of B in shared memory.
-        idesc: instruction descriptor of kind i8.
+        idesc: IdescI8 descriptor of kind i8.
         scale_d: False computes D = A * B, whatever D held; a boolean or a literal.
         disable_lanes: 4 * cta_group masks of 32 lanes; a set bit leaves its lane of D alone.
         cta_group: 1, or 2 for a CTA pair.
@@ -133,7 +141,7 @@ def mma_i8(
      isa=(8, 6), arch=TCGEN05, effects="memory", check=no_shift_with_reuse,
      section=SECTION + ": mma")
 def mma_f16_ts(
-    d: Tmem, a: Tmem, b_desc: Descriptor100, idesc: IdescKMajorA, scale_d: Pred = True,
+    d: Tmem, a: Tmem, b_desc: Descriptor100, idesc: IdescF16Ts, scale_d: Pred = True,
     disable_lanes: Lanes | None = None, *, cta_group: CtaGroup = 1, scale_input_d: ScaleInputD = 0,
     collector_a: Collector = "", ashift: Flag = False,
 ) -> None:
@@ -145,7 +153,7 @@ def mma_f16_ts(
         d: address of D in tensor memory.
         a: address of A in tensor memory, K-major.
         b_desc: descriptor of B in shared memory.
-        idesc: instruction descriptor of kind f16.
+        idesc: IdescF16Ts descriptor of kind f16.
         scale_d: False computes D = A * B, whatever D held; a boolean or a literal.
         disable_lanes: 4 * cta_group masks of 32 lanes; a set bit leaves its lane of D alone.
         cta_group: 1, or 2 for a CTA pair.
@@ -162,7 +170,7 @@ def mma_f16_ts(
      isa=(8, 6), arch=TCGEN05, effects="memory", check=no_shift_with_reuse,
      section=SECTION + ": mma")
 def mma_tf32_ts(
-    d: Tmem, a: Tmem, b_desc: Descriptor100, idesc: IdescKMajorA, scale_d: Pred = True,
+    d: Tmem, a: Tmem, b_desc: Descriptor100, idesc: IdescTf32Ts, scale_d: Pred = True,
     disable_lanes: Lanes | None = None, *, cta_group: CtaGroup = 1, scale_input_d: ScaleInputD = 0,
     collector_a: Collector = "", ashift: Flag = False,
 ) -> None:
@@ -174,7 +182,7 @@ def mma_tf32_ts(
         d: address of D in tensor memory.
         a: address of A in tensor memory, K-major.
         b_desc: descriptor of B in shared memory.
-        idesc: instruction descriptor of kind tf32.
+        idesc: IdescTf32Ts descriptor of kind tf32.
         scale_d: False computes D = A * B, whatever D held; a boolean or a literal.
         disable_lanes: 4 * cta_group masks of 32 lanes; a set bit leaves its lane of D alone.
         cta_group: 1, or 2 for a CTA pair.
@@ -191,7 +199,7 @@ def mma_tf32_ts(
      isa=(8, 6), arch=TCGEN05, effects="memory", check=no_shift_with_reuse,
      section=SECTION + ": mma")
 def mma_f8f6f4_ts(
-    d: Tmem, a: Tmem, b_desc: Descriptor100, idesc: IdescKMajorA, scale_d: Pred = True,
+    d: Tmem, a: Tmem, b_desc: Descriptor100, idesc: IdescF8f6f4Ts, scale_d: Pred = True,
     disable_lanes: Lanes | None = None, *, cta_group: CtaGroup = 1, collector_a: Collector = "",
     ashift: Flag = False,
 ) -> None:
@@ -203,7 +211,7 @@ def mma_f8f6f4_ts(
         d: address of D in tensor memory.
         a: address of A in tensor memory, K-major.
         b_desc: descriptor of B in shared memory.
-        idesc: instruction descriptor of kind f8f6f4.
+        idesc: IdescF8f6f4Ts descriptor of kind f8f6f4.
         scale_d: False computes D = A * B, whatever D held; a boolean or a literal.
         disable_lanes: 4 * cta_group masks of 32 lanes; a set bit leaves its lane of D alone.
         cta_group: 1, or 2 for a CTA pair.
@@ -219,7 +227,7 @@ def mma_f8f6f4_ts(
      isa=(8, 6), arch="sm_100a", effects="memory", check=no_shift_with_reuse,
      section=SECTION + ": mma")
 def mma_i8_ts(
-    d: Tmem, a: Tmem, b_desc: Descriptor100, idesc: IdescKMajorA, scale_d: Pred = True,
+    d: Tmem, a: Tmem, b_desc: Descriptor100, idesc: IdescI8Ts, scale_d: Pred = True,
     disable_lanes: Lanes | None = None, *, cta_group: CtaGroup = 1, collector_a: Collector = "",
     ashift: Flag = False,
 ) -> None:
@@ -231,7 +239,7 @@ def mma_i8_ts(
         d: address of D in tensor memory.
         a: address of A in tensor memory, K-major.
         b_desc: descriptor of B in shared memory.
-        idesc: instruction descriptor of kind i8.
+        idesc: IdescI8Ts descriptor of kind i8.
         scale_d: False computes D = A * B, whatever D held; a boolean or a literal.
         disable_lanes: 4 * cta_group masks of 32 lanes; a set bit leaves its lane of D alone.
         cta_group: 1, or 2 for a CTA pair.

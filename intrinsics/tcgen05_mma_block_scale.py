@@ -6,7 +6,18 @@ from nbtc.intrinsics.tcgen05_types import (
     SECTION,
     Collector,
     CtaGroup,
-    IdescKMajorA,
+    IdescMxf4,
+    IdescMxf4nvf4,
+    IdescMxf4nvf4Ts,
+    IdescMxf4Ts,
+    IdescMxf8f6f4,
+    IdescMxf8f6f4Ts,
+    IdescSpMxf4,
+    IdescSpMxf4nvf4,
+    IdescSpMxf4nvf4Ts,
+    IdescSpMxf4Ts,
+    IdescSpMxf8f6f4,
+    IdescSpMxf8f6f4Ts,
     VecMxf4,
     VecMxf4nvf4,
     VecMxf8f6f4,
@@ -15,7 +26,7 @@ from nbtc.intrinsics.tcgen05_types import (
     block_isa,
     nvf4_isa,
 )
-from nbtc.ptx.kinds import U32, Descriptor100, Pred, Tmem
+from nbtc.ptx.kinds import Descriptor100, Pred, Tmem
 from nbtc.ptx.spec import ptx
 
 FAMILY = "tcgen05"
@@ -27,8 +38,8 @@ FAMILY = "tcgen05"
      isa=block_isa, arch=block_arch, effects="memory",
      section=SECTION + ": mma")
 def mma_mxf8f6f4(
-    d: Tmem, a_desc: Descriptor100, b_desc: Descriptor100, idesc: U32, sfa: Tmem, sfb: Tmem,
-    scale_d: Pred = True, *, cta_group: CtaGroup = 1, scale_vec: VecMxf8f6f4 = "",
+    d: Tmem, a_desc: Descriptor100, b_desc: Descriptor100, idesc: IdescMxf8f6f4, sfa: Tmem,
+    sfb: Tmem, scale_d: Pred = True, *, cta_group: CtaGroup = 1, scale_vec: VecMxf8f6f4 = "",
     collector_a: Collector = "",
 ) -> None:
     """Start D = (A * SFA) * (B * SFB) + D, mxf8f6f4, K = 32.
@@ -40,7 +51,7 @@ def mma_mxf8f6f4(
         d: address of D in tensor memory.
         a_desc: descriptor of A in shared memory.
         b_desc: descriptor of B in shared memory.
-        idesc: instruction descriptor of kind mxf8f6f4.
+        idesc: IdescMxf8f6f4 descriptor of kind mxf8f6f4.
         sfa: address of the scale factors of A in tensor memory.
         sfb: address of the scale factors of B in tensor memory.
         scale_d: False computes D = A * B, whatever D held; a boolean or a literal.
@@ -58,7 +69,7 @@ def mma_mxf8f6f4(
      isa=block_isa, arch=block_arch, effects="memory",
      section=SECTION + ": mma")
 def mma_mxf4(
-    d: Tmem, a_desc: Descriptor100, b_desc: Descriptor100, idesc: U32, sfa: Tmem, sfb: Tmem,
+    d: Tmem, a_desc: Descriptor100, b_desc: Descriptor100, idesc: IdescMxf4, sfa: Tmem, sfb: Tmem,
     scale_d: Pred = True, *, cta_group: CtaGroup = 1, scale_vec: VecMxf4 = "",
     collector_a: Collector = "",
 ) -> None:
@@ -70,7 +81,7 @@ def mma_mxf4(
         d: address of D in tensor memory.
         a_desc: descriptor of A in shared memory.
         b_desc: descriptor of B in shared memory.
-        idesc: instruction descriptor of kind mxf4.
+        idesc: IdescMxf4 descriptor of kind mxf4.
         sfa: address of the scale factors of A in tensor memory.
         sfb: address of the scale factors of B in tensor memory.
         scale_d: False computes D = A * B, whatever D held; a boolean or a literal.
@@ -88,8 +99,8 @@ def mma_mxf4(
      isa=nvf4_isa, arch=block_arch, effects="memory",
      section=SECTION + ": mma")
 def mma_mxf4nvf4(
-    d: Tmem, a_desc: Descriptor100, b_desc: Descriptor100, idesc: U32, sfa: Tmem, sfb: Tmem,
-    scale_d: Pred = True, *, cta_group: CtaGroup = 1, scale_vec: VecMxf4nvf4,
+    d: Tmem, a_desc: Descriptor100, b_desc: Descriptor100, idesc: IdescMxf4nvf4, sfa: Tmem,
+    sfb: Tmem, scale_d: Pred = True, *, cta_group: CtaGroup = 1, scale_vec: VecMxf4nvf4,
     collector_a: Collector = "",
 ) -> None:
     """Start D = (A * SFA) * (B * SFB) + D, mxf4nvf4, K = 64.
@@ -100,7 +111,7 @@ def mma_mxf4nvf4(
         d: address of D in tensor memory.
         a_desc: descriptor of A in shared memory.
         b_desc: descriptor of B in shared memory.
-        idesc: instruction descriptor of kind mxf4nvf4.
+        idesc: IdescMxf4nvf4 descriptor of kind mxf4nvf4.
         sfa: address of the scale factors of A in tensor memory.
         sfb: address of the scale factors of B in tensor memory.
         scale_d: False computes D = A * B, whatever D held; a boolean or a literal.
@@ -118,7 +129,7 @@ def mma_mxf4nvf4(
      isa=block_isa, arch=block_arch, effects="memory",
      section=SECTION + ": mma")
 def mma_mxf8f6f4_ts(
-    d: Tmem, a: Tmem, b_desc: Descriptor100, idesc: IdescKMajorA, sfa: Tmem, sfb: Tmem,
+    d: Tmem, a: Tmem, b_desc: Descriptor100, idesc: IdescMxf8f6f4Ts, sfa: Tmem, sfb: Tmem,
     scale_d: Pred = True, *, cta_group: CtaGroup = 1, scale_vec: VecMxf8f6f4 = "",
     collector_a: Collector = "",
 ) -> None:
@@ -131,7 +142,7 @@ def mma_mxf8f6f4_ts(
         d: address of D in tensor memory.
         a: address of A in tensor memory, K-major.
         b_desc: descriptor of B in shared memory.
-        idesc: instruction descriptor of kind mxf8f6f4.
+        idesc: IdescMxf8f6f4Ts descriptor of kind mxf8f6f4.
         sfa: address of the scale factors of A in tensor memory.
         sfb: address of the scale factors of B in tensor memory.
         scale_d: False computes D = A * B, whatever D held; a boolean or a literal.
@@ -149,7 +160,7 @@ def mma_mxf8f6f4_ts(
      isa=block_isa, arch=block_arch, effects="memory",
      section=SECTION + ": mma")
 def mma_mxf4_ts(
-    d: Tmem, a: Tmem, b_desc: Descriptor100, idesc: U32, sfa: Tmem, sfb: Tmem,
+    d: Tmem, a: Tmem, b_desc: Descriptor100, idesc: IdescMxf4Ts, sfa: Tmem, sfb: Tmem,
     scale_d: Pred = True, *, cta_group: CtaGroup = 1, scale_vec: VecMxf4 = "",
     collector_a: Collector = "",
 ) -> None:
@@ -161,7 +172,7 @@ def mma_mxf4_ts(
         d: address of D in tensor memory.
         a: address of A in tensor memory, K-major.
         b_desc: descriptor of B in shared memory.
-        idesc: instruction descriptor of kind mxf4.
+        idesc: IdescMxf4Ts descriptor of kind mxf4.
         sfa: address of the scale factors of A in tensor memory.
         sfb: address of the scale factors of B in tensor memory.
         scale_d: False computes D = A * B, whatever D held; a boolean or a literal.
@@ -179,7 +190,7 @@ def mma_mxf4_ts(
      isa=nvf4_isa, arch=block_arch, effects="memory",
      section=SECTION + ": mma")
 def mma_mxf4nvf4_ts(
-    d: Tmem, a: Tmem, b_desc: Descriptor100, idesc: U32, sfa: Tmem, sfb: Tmem,
+    d: Tmem, a: Tmem, b_desc: Descriptor100, idesc: IdescMxf4nvf4Ts, sfa: Tmem, sfb: Tmem,
     scale_d: Pred = True, *, cta_group: CtaGroup = 1, scale_vec: VecMxf4nvf4,
     collector_a: Collector = "",
 ) -> None:
@@ -191,7 +202,7 @@ def mma_mxf4nvf4_ts(
         d: address of D in tensor memory.
         a: address of A in tensor memory, K-major.
         b_desc: descriptor of B in shared memory.
-        idesc: instruction descriptor of kind mxf4nvf4.
+        idesc: IdescMxf4nvf4Ts descriptor of kind mxf4nvf4.
         sfa: address of the scale factors of A in tensor memory.
         sfb: address of the scale factors of B in tensor memory.
         scale_d: False computes D = A * B, whatever D held; a boolean or a literal.
@@ -209,9 +220,9 @@ def mma_mxf4nvf4_ts(
      isa=block_isa, arch=block_arch, effects="memory",
      section=SECTION + ": mma")
 def mma_sp_mxf8f6f4(
-    d: Tmem, a_desc: Descriptor100, b_desc: Descriptor100, metadata: Tmem, idesc: U32, sfa: Tmem,
-    sfb: Tmem, scale_d: Pred = True, *, cta_group: CtaGroup = 1, scale_vec: VecMxf8f6f4 = "",
-    collector_a: Collector = "",
+    d: Tmem, a_desc: Descriptor100, b_desc: Descriptor100, metadata: Tmem, idesc: IdescSpMxf8f6f4,
+    sfa: Tmem, sfb: Tmem, scale_d: Pred = True, *, cta_group: CtaGroup = 1,
+    scale_vec: VecMxf8f6f4 = "", collector_a: Collector = "",
 ) -> None:
     """Start D = (A * SFA) * (B * SFB) + D, sparse A, mxf8f6f4, K = 64.
 
@@ -223,7 +234,7 @@ def mma_sp_mxf8f6f4(
         a_desc: descriptor of A in shared memory.
         b_desc: descriptor of B in shared memory.
         metadata: address of the sparsity metadata in tensor memory.
-        idesc: instruction descriptor of kind mxf8f6f4.
+        idesc: IdescSpMxf8f6f4 descriptor of kind mxf8f6f4.
         sfa: address of the scale factors of A in tensor memory.
         sfb: address of the scale factors of B in tensor memory.
         scale_d: False computes D = A * B, whatever D held; a boolean or a literal.
@@ -241,9 +252,9 @@ def mma_sp_mxf8f6f4(
      isa=block_isa, arch=block_arch_sparse, effects="memory",
      section=SECTION + ": mma")
 def mma_sp_mxf4(
-    d: Tmem, a_desc: Descriptor100, b_desc: Descriptor100, metadata: Tmem, idesc: U32, sfa: Tmem,
-    sfb: Tmem, scale_d: Pred = True, *, cta_group: CtaGroup = 1, scale_vec: VecMxf4 = "",
-    collector_a: Collector = "",
+    d: Tmem, a_desc: Descriptor100, b_desc: Descriptor100, metadata: Tmem, idesc: IdescSpMxf4,
+    sfa: Tmem, sfb: Tmem, scale_d: Pred = True, *, cta_group: CtaGroup = 1,
+    scale_vec: VecMxf4 = "", collector_a: Collector = "",
 ) -> None:
     """Start D = (A * SFA) * (B * SFB) + D, sparse A, mxf4, K = 128.
 
@@ -254,7 +265,7 @@ def mma_sp_mxf4(
         a_desc: descriptor of A in shared memory.
         b_desc: descriptor of B in shared memory.
         metadata: address of the sparsity metadata in tensor memory.
-        idesc: instruction descriptor of kind mxf4.
+        idesc: IdescSpMxf4 descriptor of kind mxf4.
         sfa: address of the scale factors of A in tensor memory.
         sfb: address of the scale factors of B in tensor memory.
         scale_d: False computes D = A * B, whatever D held; a boolean or a literal.
@@ -272,8 +283,8 @@ def mma_sp_mxf4(
      isa=nvf4_isa, arch=block_arch_sparse, effects="memory",
      section=SECTION + ": mma")
 def mma_sp_mxf4nvf4(
-    d: Tmem, a_desc: Descriptor100, b_desc: Descriptor100, metadata: Tmem, idesc: U32, sfa: Tmem,
-    sfb: Tmem, scale_d: Pred = True, *, cta_group: CtaGroup = 1, scale_vec: VecMxf4nvf4,
+    d: Tmem, a_desc: Descriptor100, b_desc: Descriptor100, metadata: Tmem, idesc: IdescSpMxf4nvf4,
+    sfa: Tmem, sfb: Tmem, scale_d: Pred = True, *, cta_group: CtaGroup = 1, scale_vec: VecMxf4nvf4,
     collector_a: Collector = "",
 ) -> None:
     """Start D = (A * SFA) * (B * SFB) + D, sparse A, mxf4nvf4, K = 128.
@@ -285,7 +296,7 @@ def mma_sp_mxf4nvf4(
         a_desc: descriptor of A in shared memory.
         b_desc: descriptor of B in shared memory.
         metadata: address of the sparsity metadata in tensor memory.
-        idesc: instruction descriptor of kind mxf4nvf4.
+        idesc: IdescSpMxf4nvf4 descriptor of kind mxf4nvf4.
         sfa: address of the scale factors of A in tensor memory.
         sfb: address of the scale factors of B in tensor memory.
         scale_d: False computes D = A * B, whatever D held; a boolean or a literal.
@@ -303,7 +314,7 @@ def mma_sp_mxf4nvf4(
      isa=block_isa, arch=block_arch, effects="memory",
      section=SECTION + ": mma")
 def mma_sp_mxf8f6f4_ts(
-    d: Tmem, a: Tmem, b_desc: Descriptor100, metadata: Tmem, idesc: IdescKMajorA, sfa: Tmem,
+    d: Tmem, a: Tmem, b_desc: Descriptor100, metadata: Tmem, idesc: IdescSpMxf8f6f4Ts, sfa: Tmem,
     sfb: Tmem, scale_d: Pred = True, *, cta_group: CtaGroup = 1, scale_vec: VecMxf8f6f4 = "",
     collector_a: Collector = "",
 ) -> None:
@@ -317,7 +328,7 @@ def mma_sp_mxf8f6f4_ts(
         a: address of A in tensor memory, K-major.
         b_desc: descriptor of B in shared memory.
         metadata: address of the sparsity metadata in tensor memory.
-        idesc: instruction descriptor of kind mxf8f6f4.
+        idesc: IdescSpMxf8f6f4Ts descriptor of kind mxf8f6f4.
         sfa: address of the scale factors of A in tensor memory.
         sfb: address of the scale factors of B in tensor memory.
         scale_d: False computes D = A * B, whatever D held; a boolean or a literal.
@@ -335,8 +346,8 @@ def mma_sp_mxf8f6f4_ts(
      isa=block_isa, arch=block_arch_sparse, effects="memory",
      section=SECTION + ": mma")
 def mma_sp_mxf4_ts(
-    d: Tmem, a: Tmem, b_desc: Descriptor100, metadata: Tmem, idesc: U32, sfa: Tmem, sfb: Tmem,
-    scale_d: Pred = True, *, cta_group: CtaGroup = 1, scale_vec: VecMxf4 = "",
+    d: Tmem, a: Tmem, b_desc: Descriptor100, metadata: Tmem, idesc: IdescSpMxf4Ts, sfa: Tmem,
+    sfb: Tmem, scale_d: Pred = True, *, cta_group: CtaGroup = 1, scale_vec: VecMxf4 = "",
     collector_a: Collector = "",
 ) -> None:
     """Start D = (A * SFA) * (B * SFB) + D, sparse A, mxf4, K = 128, A in tensor memory.
@@ -348,7 +359,7 @@ def mma_sp_mxf4_ts(
         a: address of A in tensor memory, K-major.
         b_desc: descriptor of B in shared memory.
         metadata: address of the sparsity metadata in tensor memory.
-        idesc: instruction descriptor of kind mxf4.
+        idesc: IdescSpMxf4Ts descriptor of kind mxf4.
         sfa: address of the scale factors of A in tensor memory.
         sfb: address of the scale factors of B in tensor memory.
         scale_d: False computes D = A * B, whatever D held; a boolean or a literal.
@@ -366,8 +377,8 @@ def mma_sp_mxf4_ts(
      isa=nvf4_isa, arch=block_arch_sparse, effects="memory",
      section=SECTION + ": mma")
 def mma_sp_mxf4nvf4_ts(
-    d: Tmem, a: Tmem, b_desc: Descriptor100, metadata: Tmem, idesc: U32, sfa: Tmem, sfb: Tmem,
-    scale_d: Pred = True, *, cta_group: CtaGroup = 1, scale_vec: VecMxf4nvf4,
+    d: Tmem, a: Tmem, b_desc: Descriptor100, metadata: Tmem, idesc: IdescSpMxf4nvf4Ts, sfa: Tmem,
+    sfb: Tmem, scale_d: Pred = True, *, cta_group: CtaGroup = 1, scale_vec: VecMxf4nvf4,
     collector_a: Collector = "",
 ) -> None:
     """Start D = (A * SFA) * (B * SFB) + D, sparse A, mxf4nvf4, K = 128, A in tensor memory.
@@ -379,7 +390,7 @@ def mma_sp_mxf4nvf4_ts(
         a: address of A in tensor memory, K-major.
         b_desc: descriptor of B in shared memory.
         metadata: address of the sparsity metadata in tensor memory.
-        idesc: instruction descriptor of kind mxf4nvf4.
+        idesc: IdescSpMxf4nvf4Ts descriptor of kind mxf4nvf4.
         sfa: address of the scale factors of A in tensor memory.
         sfb: address of the scale factors of B in tensor memory.
         scale_d: False computes D = A * B, whatever D held; a boolean or a literal.

@@ -8,12 +8,19 @@ from nbtc.intrinsics.tcgen05_types import (
     Collector,
     CtaGroup,
     Flag,
-    IdescKMajorA,
+    IdescSpF8f6f4,
+    IdescSpF8f6f4Ts,
+    IdescSpF16,
+    IdescSpF16Ts,
+    IdescSpI8,
+    IdescSpI8Ts,
+    IdescSpTf32,
+    IdescSpTf32Ts,
     Lanes,
     ScaleInputD,
     no_shift_with_reuse,
 )
-from nbtc.ptx.kinds import U32, Descriptor100, Pred, Tmem
+from nbtc.ptx.kinds import Descriptor100, Pred, Tmem
 from nbtc.ptx.spec import ptx
 
 FAMILY = "tcgen05"
@@ -25,7 +32,7 @@ FAMILY = "tcgen05"
      isa=(8, 6), arch=TCGEN05, effects="memory",
      section=SECTION + ": mma")
 def mma_sp_f16(
-    d: Tmem, a_desc: Descriptor100, b_desc: Descriptor100, metadata: Tmem, idesc: U32,
+    d: Tmem, a_desc: Descriptor100, b_desc: Descriptor100, metadata: Tmem, idesc: IdescSpF16,
     scale_d: Pred = True, disable_lanes: Lanes | None = None, *, cta_group: CtaGroup = 1,
     scale_input_d: ScaleInputD = 0, collector_a: Collector = "",
 ) -> None:
@@ -38,7 +45,7 @@ def mma_sp_f16(
         a_desc: descriptor of A in shared memory.
         b_desc: descriptor of B in shared memory.
         metadata: address of the sparsity metadata in tensor memory.
-        idesc: instruction descriptor of kind f16.
+        idesc: IdescSpF16 descriptor of kind f16.
         scale_d: False computes D = A * B, whatever D held; a boolean or a literal.
         disable_lanes: 4 * cta_group masks of 32 lanes; a set bit leaves its lane of D alone.
         cta_group: 1, or 2 for a CTA pair.
@@ -54,7 +61,7 @@ def mma_sp_f16(
      isa=(8, 6), arch=TCGEN05, effects="memory",
      section=SECTION + ": mma")
 def mma_sp_tf32(
-    d: Tmem, a_desc: Descriptor100, b_desc: Descriptor100, metadata: Tmem, idesc: U32,
+    d: Tmem, a_desc: Descriptor100, b_desc: Descriptor100, metadata: Tmem, idesc: IdescSpTf32,
     scale_d: Pred = True, disable_lanes: Lanes | None = None, *, cta_group: CtaGroup = 1,
     scale_input_d: ScaleInputD = 0, collector_a: Collector = "",
 ) -> None:
@@ -67,7 +74,7 @@ def mma_sp_tf32(
         a_desc: descriptor of A in shared memory.
         b_desc: descriptor of B in shared memory.
         metadata: address of the sparsity metadata in tensor memory.
-        idesc: instruction descriptor of kind tf32.
+        idesc: IdescSpTf32 descriptor of kind tf32.
         scale_d: False computes D = A * B, whatever D held; a boolean or a literal.
         disable_lanes: 4 * cta_group masks of 32 lanes; a set bit leaves its lane of D alone.
         cta_group: 1, or 2 for a CTA pair.
@@ -83,7 +90,7 @@ def mma_sp_tf32(
      isa=(8, 6), arch=TCGEN05, effects="memory",
      section=SECTION + ": mma")
 def mma_sp_f8f6f4(
-    d: Tmem, a_desc: Descriptor100, b_desc: Descriptor100, metadata: Tmem, idesc: U32,
+    d: Tmem, a_desc: Descriptor100, b_desc: Descriptor100, metadata: Tmem, idesc: IdescSpF8f6f4,
     scale_d: Pred = True, disable_lanes: Lanes | None = None, *, cta_group: CtaGroup = 1,
     collector_a: Collector = "",
 ) -> None:
@@ -96,7 +103,7 @@ def mma_sp_f8f6f4(
         a_desc: descriptor of A in shared memory.
         b_desc: descriptor of B in shared memory.
         metadata: address of the sparsity metadata in tensor memory.
-        idesc: instruction descriptor of kind f8f6f4.
+        idesc: IdescSpF8f6f4 descriptor of kind f8f6f4.
         scale_d: False computes D = A * B, whatever D held; a boolean or a literal.
         disable_lanes: 4 * cta_group masks of 32 lanes; a set bit leaves its lane of D alone.
         cta_group: 1, or 2 for a CTA pair.
@@ -111,7 +118,7 @@ def mma_sp_f8f6f4(
      isa=(8, 6), arch="sm_100a", effects="memory",
      section=SECTION + ": mma")
 def mma_sp_i8(
-    d: Tmem, a_desc: Descriptor100, b_desc: Descriptor100, metadata: Tmem, idesc: U32,
+    d: Tmem, a_desc: Descriptor100, b_desc: Descriptor100, metadata: Tmem, idesc: IdescSpI8,
     scale_d: Pred = True, disable_lanes: Lanes | None = None, *, cta_group: CtaGroup = 1,
     collector_a: Collector = "",
 ) -> None:
@@ -124,7 +131,7 @@ def mma_sp_i8(
         a_desc: descriptor of A in shared memory.
         b_desc: descriptor of B in shared memory.
         metadata: address of the sparsity metadata in tensor memory.
-        idesc: instruction descriptor of kind i8.
+        idesc: IdescSpI8 descriptor of kind i8.
         scale_d: False computes D = A * B, whatever D held; a boolean or a literal.
         disable_lanes: 4 * cta_group masks of 32 lanes; a set bit leaves its lane of D alone.
         cta_group: 1, or 2 for a CTA pair.
@@ -139,7 +146,7 @@ def mma_sp_i8(
      isa=(8, 6), arch=TCGEN05, effects="memory", check=no_shift_with_reuse,
      section=SECTION + ": mma")
 def mma_sp_f16_ts(
-    d: Tmem, a: Tmem, b_desc: Descriptor100, metadata: Tmem, idesc: IdescKMajorA,
+    d: Tmem, a: Tmem, b_desc: Descriptor100, metadata: Tmem, idesc: IdescSpF16Ts,
     scale_d: Pred = True, disable_lanes: Lanes | None = None, *, cta_group: CtaGroup = 1,
     scale_input_d: ScaleInputD = 0, collector_a: Collector = "", ashift: Flag = False,
 ) -> None:
@@ -152,7 +159,7 @@ def mma_sp_f16_ts(
         a: address of A in tensor memory, K-major.
         b_desc: descriptor of B in shared memory.
         metadata: address of the sparsity metadata in tensor memory.
-        idesc: instruction descriptor of kind f16.
+        idesc: IdescSpF16Ts descriptor of kind f16.
         scale_d: False computes D = A * B, whatever D held; a boolean or a literal.
         disable_lanes: 4 * cta_group masks of 32 lanes; a set bit leaves its lane of D alone.
         cta_group: 1, or 2 for a CTA pair.
@@ -169,7 +176,7 @@ def mma_sp_f16_ts(
      isa=(8, 6), arch=TCGEN05, effects="memory", check=no_shift_with_reuse,
      section=SECTION + ": mma")
 def mma_sp_tf32_ts(
-    d: Tmem, a: Tmem, b_desc: Descriptor100, metadata: Tmem, idesc: IdescKMajorA,
+    d: Tmem, a: Tmem, b_desc: Descriptor100, metadata: Tmem, idesc: IdescSpTf32Ts,
     scale_d: Pred = True, disable_lanes: Lanes | None = None, *, cta_group: CtaGroup = 1,
     scale_input_d: ScaleInputD = 0, collector_a: Collector = "", ashift: Flag = False,
 ) -> None:
@@ -182,7 +189,7 @@ def mma_sp_tf32_ts(
         a: address of A in tensor memory, K-major.
         b_desc: descriptor of B in shared memory.
         metadata: address of the sparsity metadata in tensor memory.
-        idesc: instruction descriptor of kind tf32.
+        idesc: IdescSpTf32Ts descriptor of kind tf32.
         scale_d: False computes D = A * B, whatever D held; a boolean or a literal.
         disable_lanes: 4 * cta_group masks of 32 lanes; a set bit leaves its lane of D alone.
         cta_group: 1, or 2 for a CTA pair.
@@ -199,7 +206,7 @@ def mma_sp_tf32_ts(
      isa=(8, 6), arch=TCGEN05, effects="memory", check=no_shift_with_reuse,
      section=SECTION + ": mma")
 def mma_sp_f8f6f4_ts(
-    d: Tmem, a: Tmem, b_desc: Descriptor100, metadata: Tmem, idesc: IdescKMajorA,
+    d: Tmem, a: Tmem, b_desc: Descriptor100, metadata: Tmem, idesc: IdescSpF8f6f4Ts,
     scale_d: Pred = True, disable_lanes: Lanes | None = None, *, cta_group: CtaGroup = 1,
     collector_a: Collector = "", ashift: Flag = False,
 ) -> None:
@@ -212,7 +219,7 @@ def mma_sp_f8f6f4_ts(
         a: address of A in tensor memory, K-major.
         b_desc: descriptor of B in shared memory.
         metadata: address of the sparsity metadata in tensor memory.
-        idesc: instruction descriptor of kind f8f6f4.
+        idesc: IdescSpF8f6f4Ts descriptor of kind f8f6f4.
         scale_d: False computes D = A * B, whatever D held; a boolean or a literal.
         disable_lanes: 4 * cta_group masks of 32 lanes; a set bit leaves its lane of D alone.
         cta_group: 1, or 2 for a CTA pair.
@@ -228,7 +235,7 @@ def mma_sp_f8f6f4_ts(
      isa=(8, 6), arch="sm_100a", effects="memory", check=no_shift_with_reuse,
      section=SECTION + ": mma")
 def mma_sp_i8_ts(
-    d: Tmem, a: Tmem, b_desc: Descriptor100, metadata: Tmem, idesc: IdescKMajorA,
+    d: Tmem, a: Tmem, b_desc: Descriptor100, metadata: Tmem, idesc: IdescSpI8Ts,
     scale_d: Pred = True, disable_lanes: Lanes | None = None, *, cta_group: CtaGroup = 1,
     collector_a: Collector = "", ashift: Flag = False,
 ) -> None:
@@ -241,7 +248,7 @@ def mma_sp_i8_ts(
         a: address of A in tensor memory, K-major.
         b_desc: descriptor of B in shared memory.
         metadata: address of the sparsity metadata in tensor memory.
-        idesc: instruction descriptor of kind i8.
+        idesc: IdescSpI8Ts descriptor of kind i8.
         scale_d: False computes D = A * B, whatever D held; a boolean or a literal.
         disable_lanes: 4 * cta_group masks of 32 lanes; a set bit leaves its lane of D alone.
         cta_group: 1, or 2 for a CTA pair.

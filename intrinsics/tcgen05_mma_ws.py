@@ -6,9 +6,24 @@ from nbtc.arch import TCGEN05
 from nbtc.intrinsics.tcgen05_types import (
     SECTION,
     CollectorB,
-    IdescKMajorA,
+    IdescWsF8f6f4,
+    IdescWsF8f6f4Ts,
+    IdescWsF16,
+    IdescWsF16Ts,
+    IdescWsI8,
+    IdescWsI8Ts,
+    IdescWsSpF8f6f4,
+    IdescWsSpF8f6f4Ts,
+    IdescWsSpF16,
+    IdescWsSpF16Ts,
+    IdescWsSpI8,
+    IdescWsSpI8Ts,
+    IdescWsSpTf32,
+    IdescWsSpTf32Ts,
+    IdescWsTf32,
+    IdescWsTf32Ts,
 )
-from nbtc.ptx.kinds import U32, U64, Descriptor100, Pred, Tmem
+from nbtc.ptx.kinds import U64, Descriptor100, Pred, Tmem
 from nbtc.ptx.spec import ptx
 
 FAMILY = "tcgen05"
@@ -19,7 +34,7 @@ FAMILY = "tcgen05"
      isa=(8, 6), arch=TCGEN05, effects="memory",
      section=SECTION + ": mma")
 def mma_ws_f16(
-    d: Tmem, a_desc: Descriptor100, b_desc: Descriptor100, idesc: U32, scale_d: Pred = True,
+    d: Tmem, a_desc: Descriptor100, b_desc: Descriptor100, idesc: IdescWsF16, scale_d: Pred = True,
     zero_columns: U64 | None = None, *, collector_b: CollectorB = "",
 ) -> None:
     """Start D = A * B + D with B stationary, f16, K = 16.
@@ -30,7 +45,7 @@ def mma_ws_f16(
         d: address of D in tensor memory.
         a_desc: descriptor of A in shared memory.
         b_desc: descriptor of B in shared memory.
-        idesc: instruction descriptor of kind f16.
+        idesc: IdescWsF16 descriptor of kind f16.
         scale_d: False computes D = A * B, whatever D held; a boolean or a literal.
         zero_columns: zero-column mask descriptor: columns of B taken as 0.
         collector_b: buffer b0..b3 and hint, ``"b0::fill"``.
@@ -43,8 +58,8 @@ def mma_ws_f16(
      isa=(8, 6), arch=TCGEN05, effects="memory",
      section=SECTION + ": mma")
 def mma_ws_tf32(
-    d: Tmem, a_desc: Descriptor100, b_desc: Descriptor100, idesc: U32, scale_d: Pred = True,
-    zero_columns: U64 | None = None, *, collector_b: CollectorB = "",
+    d: Tmem, a_desc: Descriptor100, b_desc: Descriptor100, idesc: IdescWsTf32,
+    scale_d: Pred = True, zero_columns: U64 | None = None, *, collector_b: CollectorB = "",
 ) -> None:
     """Start D = A * B + D with B stationary, tf32, K = 8.
 
@@ -54,7 +69,7 @@ def mma_ws_tf32(
         d: address of D in tensor memory.
         a_desc: descriptor of A in shared memory.
         b_desc: descriptor of B in shared memory.
-        idesc: instruction descriptor of kind tf32.
+        idesc: IdescWsTf32 descriptor of kind tf32.
         scale_d: False computes D = A * B, whatever D held; a boolean or a literal.
         zero_columns: zero-column mask descriptor: columns of B taken as 0.
         collector_b: buffer b0..b3 and hint, ``"b0::fill"``.
@@ -67,8 +82,8 @@ def mma_ws_tf32(
      isa=(8, 6), arch=TCGEN05, effects="memory",
      section=SECTION + ": mma")
 def mma_ws_f8f6f4(
-    d: Tmem, a_desc: Descriptor100, b_desc: Descriptor100, idesc: U32, scale_d: Pred = True,
-    zero_columns: U64 | None = None, *, collector_b: CollectorB = "",
+    d: Tmem, a_desc: Descriptor100, b_desc: Descriptor100, idesc: IdescWsF8f6f4,
+    scale_d: Pred = True, zero_columns: U64 | None = None, *, collector_b: CollectorB = "",
 ) -> None:
     """Start D = A * B + D with B stationary, f8f6f4, K = 32.
 
@@ -78,7 +93,7 @@ def mma_ws_f8f6f4(
         d: address of D in tensor memory.
         a_desc: descriptor of A in shared memory.
         b_desc: descriptor of B in shared memory.
-        idesc: instruction descriptor of kind f8f6f4.
+        idesc: IdescWsF8f6f4 descriptor of kind f8f6f4.
         scale_d: False computes D = A * B, whatever D held; a boolean or a literal.
         zero_columns: zero-column mask descriptor: columns of B taken as 0.
         collector_b: buffer b0..b3 and hint, ``"b0::fill"``.
@@ -91,7 +106,7 @@ def mma_ws_f8f6f4(
      isa=(8, 6), arch="sm_100a", effects="memory",
      section=SECTION + ": mma")
 def mma_ws_i8(
-    d: Tmem, a_desc: Descriptor100, b_desc: Descriptor100, idesc: U32, scale_d: Pred = True,
+    d: Tmem, a_desc: Descriptor100, b_desc: Descriptor100, idesc: IdescWsI8, scale_d: Pred = True,
     zero_columns: U64 | None = None, *, collector_b: CollectorB = "",
 ) -> None:
     """Start D = A * B + D with B stationary, i8, K = 32.
@@ -102,7 +117,7 @@ def mma_ws_i8(
         d: address of D in tensor memory.
         a_desc: descriptor of A in shared memory.
         b_desc: descriptor of B in shared memory.
-        idesc: instruction descriptor of kind i8.
+        idesc: IdescWsI8 descriptor of kind i8.
         scale_d: False computes D = A * B, whatever D held; a boolean or a literal.
         zero_columns: zero-column mask descriptor: columns of B taken as 0.
         collector_b: buffer b0..b3 and hint, ``"b0::fill"``.
@@ -115,7 +130,7 @@ def mma_ws_i8(
      isa=(8, 6), arch=TCGEN05, effects="memory",
      section=SECTION + ": mma")
 def mma_ws_f16_ts(
-    d: Tmem, a: Tmem, b_desc: Descriptor100, idesc: IdescKMajorA, scale_d: Pred = True,
+    d: Tmem, a: Tmem, b_desc: Descriptor100, idesc: IdescWsF16Ts, scale_d: Pred = True,
     zero_columns: U64 | None = None, *, collector_b: CollectorB = "",
 ) -> None:
     """Start D = A * B + D with B stationary, f16, K = 16, A in tensor memory.
@@ -126,7 +141,7 @@ def mma_ws_f16_ts(
         d: address of D in tensor memory.
         a: address of A in tensor memory, K-major.
         b_desc: descriptor of B in shared memory.
-        idesc: instruction descriptor of kind f16.
+        idesc: IdescWsF16Ts descriptor of kind f16.
         scale_d: False computes D = A * B, whatever D held; a boolean or a literal.
         zero_columns: zero-column mask descriptor: columns of B taken as 0.
         collector_b: buffer b0..b3 and hint, ``"b0::fill"``.
@@ -139,7 +154,7 @@ def mma_ws_f16_ts(
      isa=(8, 6), arch=TCGEN05, effects="memory",
      section=SECTION + ": mma")
 def mma_ws_tf32_ts(
-    d: Tmem, a: Tmem, b_desc: Descriptor100, idesc: IdescKMajorA, scale_d: Pred = True,
+    d: Tmem, a: Tmem, b_desc: Descriptor100, idesc: IdescWsTf32Ts, scale_d: Pred = True,
     zero_columns: U64 | None = None, *, collector_b: CollectorB = "",
 ) -> None:
     """Start D = A * B + D with B stationary, tf32, K = 8, A in tensor memory.
@@ -150,7 +165,7 @@ def mma_ws_tf32_ts(
         d: address of D in tensor memory.
         a: address of A in tensor memory, K-major.
         b_desc: descriptor of B in shared memory.
-        idesc: instruction descriptor of kind tf32.
+        idesc: IdescWsTf32Ts descriptor of kind tf32.
         scale_d: False computes D = A * B, whatever D held; a boolean or a literal.
         zero_columns: zero-column mask descriptor: columns of B taken as 0.
         collector_b: buffer b0..b3 and hint, ``"b0::fill"``.
@@ -163,7 +178,7 @@ def mma_ws_tf32_ts(
      isa=(8, 6), arch=TCGEN05, effects="memory",
      section=SECTION + ": mma")
 def mma_ws_f8f6f4_ts(
-    d: Tmem, a: Tmem, b_desc: Descriptor100, idesc: IdescKMajorA, scale_d: Pred = True,
+    d: Tmem, a: Tmem, b_desc: Descriptor100, idesc: IdescWsF8f6f4Ts, scale_d: Pred = True,
     zero_columns: U64 | None = None, *, collector_b: CollectorB = "",
 ) -> None:
     """Start D = A * B + D with B stationary, f8f6f4, K = 32, A in tensor memory.
@@ -174,7 +189,7 @@ def mma_ws_f8f6f4_ts(
         d: address of D in tensor memory.
         a: address of A in tensor memory, K-major.
         b_desc: descriptor of B in shared memory.
-        idesc: instruction descriptor of kind f8f6f4.
+        idesc: IdescWsF8f6f4Ts descriptor of kind f8f6f4.
         scale_d: False computes D = A * B, whatever D held; a boolean or a literal.
         zero_columns: zero-column mask descriptor: columns of B taken as 0.
         collector_b: buffer b0..b3 and hint, ``"b0::fill"``.
@@ -187,7 +202,7 @@ def mma_ws_f8f6f4_ts(
      isa=(8, 6), arch="sm_100a", effects="memory",
      section=SECTION + ": mma")
 def mma_ws_i8_ts(
-    d: Tmem, a: Tmem, b_desc: Descriptor100, idesc: IdescKMajorA, scale_d: Pred = True,
+    d: Tmem, a: Tmem, b_desc: Descriptor100, idesc: IdescWsI8Ts, scale_d: Pred = True,
     zero_columns: U64 | None = None, *, collector_b: CollectorB = "",
 ) -> None:
     """Start D = A * B + D with B stationary, i8, K = 32, A in tensor memory.
@@ -198,7 +213,7 @@ def mma_ws_i8_ts(
         d: address of D in tensor memory.
         a: address of A in tensor memory, K-major.
         b_desc: descriptor of B in shared memory.
-        idesc: instruction descriptor of kind i8.
+        idesc: IdescWsI8Ts descriptor of kind i8.
         scale_d: False computes D = A * B, whatever D held; a boolean or a literal.
         zero_columns: zero-column mask descriptor: columns of B taken as 0.
         collector_b: buffer b0..b3 and hint, ``"b0::fill"``.
@@ -211,7 +226,7 @@ def mma_ws_i8_ts(
      isa=(8, 6), arch=TCGEN05, effects="memory",
      section=SECTION + ": mma")
 def mma_ws_sp_f16(
-    d: Tmem, a_desc: Descriptor100, b_desc: Descriptor100, metadata: Tmem, idesc: U32,
+    d: Tmem, a_desc: Descriptor100, b_desc: Descriptor100, metadata: Tmem, idesc: IdescWsSpF16,
     scale_d: Pred = True, zero_columns: U64 | None = None, *, collector_b: CollectorB = "",
 ) -> None:
     """Start D = A * B + D with B stationary, sparse A, f16, K = 32.
@@ -223,7 +238,7 @@ def mma_ws_sp_f16(
         a_desc: descriptor of A in shared memory.
         b_desc: descriptor of B in shared memory.
         metadata: address of the sparsity metadata in tensor memory.
-        idesc: instruction descriptor of kind f16.
+        idesc: IdescWsSpF16 descriptor of kind f16.
         scale_d: False computes D = A * B, whatever D held; a boolean or a literal.
         zero_columns: zero-column mask descriptor: columns of B taken as 0.
         collector_b: buffer b0..b3 and hint, ``"b0::fill"``.
@@ -236,7 +251,7 @@ def mma_ws_sp_f16(
      isa=(8, 6), arch=TCGEN05, effects="memory",
      section=SECTION + ": mma")
 def mma_ws_sp_tf32(
-    d: Tmem, a_desc: Descriptor100, b_desc: Descriptor100, metadata: Tmem, idesc: U32,
+    d: Tmem, a_desc: Descriptor100, b_desc: Descriptor100, metadata: Tmem, idesc: IdescWsSpTf32,
     scale_d: Pred = True, zero_columns: U64 | None = None, *, collector_b: CollectorB = "",
 ) -> None:
     """Start D = A * B + D with B stationary, sparse A, tf32, K = 16.
@@ -248,7 +263,7 @@ def mma_ws_sp_tf32(
         a_desc: descriptor of A in shared memory.
         b_desc: descriptor of B in shared memory.
         metadata: address of the sparsity metadata in tensor memory.
-        idesc: instruction descriptor of kind tf32.
+        idesc: IdescWsSpTf32 descriptor of kind tf32.
         scale_d: False computes D = A * B, whatever D held; a boolean or a literal.
         zero_columns: zero-column mask descriptor: columns of B taken as 0.
         collector_b: buffer b0..b3 and hint, ``"b0::fill"``.
@@ -261,7 +276,7 @@ def mma_ws_sp_tf32(
      isa=(8, 6), arch=TCGEN05, effects="memory",
      section=SECTION + ": mma")
 def mma_ws_sp_f8f6f4(
-    d: Tmem, a_desc: Descriptor100, b_desc: Descriptor100, metadata: Tmem, idesc: U32,
+    d: Tmem, a_desc: Descriptor100, b_desc: Descriptor100, metadata: Tmem, idesc: IdescWsSpF8f6f4,
     scale_d: Pred = True, zero_columns: U64 | None = None, *, collector_b: CollectorB = "",
 ) -> None:
     """Start D = A * B + D with B stationary, sparse A, f8f6f4, K = 64.
@@ -273,7 +288,7 @@ def mma_ws_sp_f8f6f4(
         a_desc: descriptor of A in shared memory.
         b_desc: descriptor of B in shared memory.
         metadata: address of the sparsity metadata in tensor memory.
-        idesc: instruction descriptor of kind f8f6f4.
+        idesc: IdescWsSpF8f6f4 descriptor of kind f8f6f4.
         scale_d: False computes D = A * B, whatever D held; a boolean or a literal.
         zero_columns: zero-column mask descriptor: columns of B taken as 0.
         collector_b: buffer b0..b3 and hint, ``"b0::fill"``.
@@ -286,7 +301,7 @@ def mma_ws_sp_f8f6f4(
      isa=(8, 6), arch="sm_100a", effects="memory",
      section=SECTION + ": mma")
 def mma_ws_sp_i8(
-    d: Tmem, a_desc: Descriptor100, b_desc: Descriptor100, metadata: Tmem, idesc: U32,
+    d: Tmem, a_desc: Descriptor100, b_desc: Descriptor100, metadata: Tmem, idesc: IdescWsSpI8,
     scale_d: Pred = True, zero_columns: U64 | None = None, *, collector_b: CollectorB = "",
 ) -> None:
     """Start D = A * B + D with B stationary, sparse A, i8, K = 64.
@@ -298,7 +313,7 @@ def mma_ws_sp_i8(
         a_desc: descriptor of A in shared memory.
         b_desc: descriptor of B in shared memory.
         metadata: address of the sparsity metadata in tensor memory.
-        idesc: instruction descriptor of kind i8.
+        idesc: IdescWsSpI8 descriptor of kind i8.
         scale_d: False computes D = A * B, whatever D held; a boolean or a literal.
         zero_columns: zero-column mask descriptor: columns of B taken as 0.
         collector_b: buffer b0..b3 and hint, ``"b0::fill"``.
@@ -311,7 +326,7 @@ def mma_ws_sp_i8(
      isa=(8, 6), arch=TCGEN05, effects="memory",
      section=SECTION + ": mma")
 def mma_ws_sp_f16_ts(
-    d: Tmem, a: Tmem, b_desc: Descriptor100, metadata: Tmem, idesc: IdescKMajorA,
+    d: Tmem, a: Tmem, b_desc: Descriptor100, metadata: Tmem, idesc: IdescWsSpF16Ts,
     scale_d: Pred = True, zero_columns: U64 | None = None, *, collector_b: CollectorB = "",
 ) -> None:
     """Start D = A * B + D with B stationary, sparse A, f16, K = 32, A in tensor memory.
@@ -323,7 +338,7 @@ def mma_ws_sp_f16_ts(
         a: address of A in tensor memory, K-major.
         b_desc: descriptor of B in shared memory.
         metadata: address of the sparsity metadata in tensor memory.
-        idesc: instruction descriptor of kind f16.
+        idesc: IdescWsSpF16Ts descriptor of kind f16.
         scale_d: False computes D = A * B, whatever D held; a boolean or a literal.
         zero_columns: zero-column mask descriptor: columns of B taken as 0.
         collector_b: buffer b0..b3 and hint, ``"b0::fill"``.
@@ -336,7 +351,7 @@ def mma_ws_sp_f16_ts(
      isa=(8, 6), arch=TCGEN05, effects="memory",
      section=SECTION + ": mma")
 def mma_ws_sp_tf32_ts(
-    d: Tmem, a: Tmem, b_desc: Descriptor100, metadata: Tmem, idesc: IdescKMajorA,
+    d: Tmem, a: Tmem, b_desc: Descriptor100, metadata: Tmem, idesc: IdescWsSpTf32Ts,
     scale_d: Pred = True, zero_columns: U64 | None = None, *, collector_b: CollectorB = "",
 ) -> None:
     """Start D = A * B + D with B stationary, sparse A, tf32, K = 16, A in tensor memory.
@@ -348,7 +363,7 @@ def mma_ws_sp_tf32_ts(
         a: address of A in tensor memory, K-major.
         b_desc: descriptor of B in shared memory.
         metadata: address of the sparsity metadata in tensor memory.
-        idesc: instruction descriptor of kind tf32.
+        idesc: IdescWsSpTf32Ts descriptor of kind tf32.
         scale_d: False computes D = A * B, whatever D held; a boolean or a literal.
         zero_columns: zero-column mask descriptor: columns of B taken as 0.
         collector_b: buffer b0..b3 and hint, ``"b0::fill"``.
@@ -361,7 +376,7 @@ def mma_ws_sp_tf32_ts(
      isa=(8, 6), arch=TCGEN05, effects="memory",
      section=SECTION + ": mma")
 def mma_ws_sp_f8f6f4_ts(
-    d: Tmem, a: Tmem, b_desc: Descriptor100, metadata: Tmem, idesc: IdescKMajorA,
+    d: Tmem, a: Tmem, b_desc: Descriptor100, metadata: Tmem, idesc: IdescWsSpF8f6f4Ts,
     scale_d: Pred = True, zero_columns: U64 | None = None, *, collector_b: CollectorB = "",
 ) -> None:
     """Start D = A * B + D with B stationary, sparse A, f8f6f4, K = 64, A in tensor memory.
@@ -373,7 +388,7 @@ def mma_ws_sp_f8f6f4_ts(
         a: address of A in tensor memory, K-major.
         b_desc: descriptor of B in shared memory.
         metadata: address of the sparsity metadata in tensor memory.
-        idesc: instruction descriptor of kind f8f6f4.
+        idesc: IdescWsSpF8f6f4Ts descriptor of kind f8f6f4.
         scale_d: False computes D = A * B, whatever D held; a boolean or a literal.
         zero_columns: zero-column mask descriptor: columns of B taken as 0.
         collector_b: buffer b0..b3 and hint, ``"b0::fill"``.
@@ -386,7 +401,7 @@ def mma_ws_sp_f8f6f4_ts(
      isa=(8, 6), arch="sm_100a", effects="memory",
      section=SECTION + ": mma")
 def mma_ws_sp_i8_ts(
-    d: Tmem, a: Tmem, b_desc: Descriptor100, metadata: Tmem, idesc: IdescKMajorA,
+    d: Tmem, a: Tmem, b_desc: Descriptor100, metadata: Tmem, idesc: IdescWsSpI8Ts,
     scale_d: Pred = True, zero_columns: U64 | None = None, *, collector_b: CollectorB = "",
 ) -> None:
     """Start D = A * B + D with B stationary, sparse A, i8, K = 64, A in tensor memory.
@@ -398,7 +413,7 @@ def mma_ws_sp_i8_ts(
         a: address of A in tensor memory, K-major.
         b_desc: descriptor of B in shared memory.
         metadata: address of the sparsity metadata in tensor memory.
-        idesc: instruction descriptor of kind i8.
+        idesc: IdescWsSpI8Ts descriptor of kind i8.
         scale_d: False computes D = A * B, whatever D held; a boolean or a literal.
         zero_columns: zero-column mask descriptor: columns of B taken as 0.
         collector_b: buffer b0..b3 and hint, ``"b0::fill"``.

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from nbtc.arch import TCGEN05, Requirement
-from nbtc.ptx.kinds import U32_KIND, Imm, Regs, ZeroBits
+from nbtc.errors import LayoutError
+from nbtc.layout.instruction_descriptor import InstructionDescriptor
+from nbtc.ptx.kinds import U32_KIND, Checked, Imm, Regs
 from nbtc.ptx.spec import Isa, Variant
 
 SECTION = "9.7.16 TensorCore 5th Generation Family Instructions"
@@ -34,15 +36,65 @@ def _lanes(v: Variant) -> int:
 
 Lanes = Annotated[tuple[int, ...], Regs(U32_KIND, _lanes, note="4 * cta_group")]
 """Mask of lanes of D that stay unwritten."""
-IdescKMajorA = Annotated[
-    int,
-    U32_KIND,
-    ZeroBits(
-        1 << 15,
-        "an instruction descriptor with bit 15 (transpose A) 0: A from tensor memory is K-major",
-    ),
-]
-"""Instruction descriptor of a form that takes A from tensor memory."""
+def _idesc(kind: str, *, ts: bool = False, sparse: bool = False, ws: bool = False) -> Checked:
+    def rule(value: int, v: Variant) -> str | None:
+        try:
+            found = InstructionDescriptor.decode(value & 0xFFFFFFFF, kind)
+            found.check(1 if ws else v.cta_group, ws=ws, a_in_tmem=ts)
+        except LayoutError as e:
+            return f"= {value:#x}: {e}"
+        if found.sparse != sparse:
+            have, name = ("a sparse", "mma_sp_...") if found.sparse else ("a dense", "mma_...")
+            return f"= {value:#x} is for {have} A (bit 2); use {name}, or change the descriptor"
+        return None
+
+    return Checked(rule, f"an instruction descriptor of kind {kind}")
+
+
+IdescF16 = Annotated[int, U32_KIND, _idesc("f16")]
+IdescTf32 = Annotated[int, U32_KIND, _idesc("tf32")]
+IdescF8f6f4 = Annotated[int, U32_KIND, _idesc("f8f6f4")]
+IdescI8 = Annotated[int, U32_KIND, _idesc("i8")]
+IdescMxf8f6f4 = Annotated[int, U32_KIND, _idesc("mxf8f6f4")]
+IdescMxf4 = Annotated[int, U32_KIND, _idesc("mxf4")]
+IdescMxf4nvf4 = Annotated[int, U32_KIND, _idesc("mxf4nvf4")]
+IdescF16Ts = Annotated[int, U32_KIND, _idesc("f16", ts=True)]
+IdescTf32Ts = Annotated[int, U32_KIND, _idesc("tf32", ts=True)]
+IdescF8f6f4Ts = Annotated[int, U32_KIND, _idesc("f8f6f4", ts=True)]
+IdescI8Ts = Annotated[int, U32_KIND, _idesc("i8", ts=True)]
+IdescMxf8f6f4Ts = Annotated[int, U32_KIND, _idesc("mxf8f6f4", ts=True)]
+IdescMxf4Ts = Annotated[int, U32_KIND, _idesc("mxf4", ts=True)]
+IdescMxf4nvf4Ts = Annotated[int, U32_KIND, _idesc("mxf4nvf4", ts=True)]
+IdescSpF16 = Annotated[int, U32_KIND, _idesc("f16", sparse=True)]
+IdescSpTf32 = Annotated[int, U32_KIND, _idesc("tf32", sparse=True)]
+IdescSpF8f6f4 = Annotated[int, U32_KIND, _idesc("f8f6f4", sparse=True)]
+IdescSpI8 = Annotated[int, U32_KIND, _idesc("i8", sparse=True)]
+IdescSpMxf8f6f4 = Annotated[int, U32_KIND, _idesc("mxf8f6f4", sparse=True)]
+IdescSpMxf4 = Annotated[int, U32_KIND, _idesc("mxf4", sparse=True)]
+IdescSpMxf4nvf4 = Annotated[int, U32_KIND, _idesc("mxf4nvf4", sparse=True)]
+IdescSpF16Ts = Annotated[int, U32_KIND, _idesc("f16", ts=True, sparse=True)]
+IdescSpTf32Ts = Annotated[int, U32_KIND, _idesc("tf32", ts=True, sparse=True)]
+IdescSpF8f6f4Ts = Annotated[int, U32_KIND, _idesc("f8f6f4", ts=True, sparse=True)]
+IdescSpI8Ts = Annotated[int, U32_KIND, _idesc("i8", ts=True, sparse=True)]
+IdescSpMxf8f6f4Ts = Annotated[int, U32_KIND, _idesc("mxf8f6f4", ts=True, sparse=True)]
+IdescSpMxf4Ts = Annotated[int, U32_KIND, _idesc("mxf4", ts=True, sparse=True)]
+IdescSpMxf4nvf4Ts = Annotated[int, U32_KIND, _idesc("mxf4nvf4", ts=True, sparse=True)]
+IdescWsF16 = Annotated[int, U32_KIND, _idesc("f16", ws=True)]
+IdescWsTf32 = Annotated[int, U32_KIND, _idesc("tf32", ws=True)]
+IdescWsF8f6f4 = Annotated[int, U32_KIND, _idesc("f8f6f4", ws=True)]
+IdescWsI8 = Annotated[int, U32_KIND, _idesc("i8", ws=True)]
+IdescWsF16Ts = Annotated[int, U32_KIND, _idesc("f16", ts=True, ws=True)]
+IdescWsTf32Ts = Annotated[int, U32_KIND, _idesc("tf32", ts=True, ws=True)]
+IdescWsF8f6f4Ts = Annotated[int, U32_KIND, _idesc("f8f6f4", ts=True, ws=True)]
+IdescWsI8Ts = Annotated[int, U32_KIND, _idesc("i8", ts=True, ws=True)]
+IdescWsSpF16 = Annotated[int, U32_KIND, _idesc("f16", sparse=True, ws=True)]
+IdescWsSpTf32 = Annotated[int, U32_KIND, _idesc("tf32", sparse=True, ws=True)]
+IdescWsSpF8f6f4 = Annotated[int, U32_KIND, _idesc("f8f6f4", sparse=True, ws=True)]
+IdescWsSpI8 = Annotated[int, U32_KIND, _idesc("i8", sparse=True, ws=True)]
+IdescWsSpF16Ts = Annotated[int, U32_KIND, _idesc("f16", ts=True, sparse=True, ws=True)]
+IdescWsSpTf32Ts = Annotated[int, U32_KIND, _idesc("tf32", ts=True, sparse=True, ws=True)]
+IdescWsSpF8f6f4Ts = Annotated[int, U32_KIND, _idesc("f8f6f4", ts=True, sparse=True, ws=True)]
+IdescWsSpI8Ts = Annotated[int, U32_KIND, _idesc("i8", ts=True, sparse=True, ws=True)]
 
 
 def no_shift_with_reuse(v: Variant) -> str | None:

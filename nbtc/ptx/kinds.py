@@ -64,6 +64,10 @@ class Imm:
             text = f"{self.low}..{self.high} in steps of {self.step}"
         return text + "".join(f" or {v}" for v in self.extra)
 
+    def problem(self, value: int, variant: Variant) -> str | None:
+        """Return what is wrong with ``value`` as an operand, or None."""
+        return None if value in self else f"must be {self.words}, got {value}"
+
     def samples(self) -> tuple[int, ...]:
         """Values to test: both ends, one in the middle, the extras."""
         middle = self.low + (self.high - self.low) // self.step // 2 * self.step
@@ -75,23 +79,20 @@ class Imm:
 
 
 @dataclass(frozen=True, slots=True)
-class ZeroBits:
-    """What a literal operand must satisfy: some of its bits are 0.
+class Checked:
+    """A rule for the value of an operand where that is known at compile time.
 
     Attributes:
-        mask: the bits.
+        rule: returns what is wrong with a value in a variant, or None.
         words: the rule in words.
     """
 
-    mask: int
+    rule: Callable[[int, Variant], str | None]
     words: str
 
-    def __contains__(self, value: int) -> bool:
-        return value & self.mask == 0
-
-    def samples(self) -> tuple[int, ...]:
-        """Values to test."""
-        return (0,)
+    def problem(self, value: int, variant: Variant) -> str | None:
+        """Return what is wrong with ``value``, or None."""
+        return self.rule(value, variant)
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,9 +133,9 @@ def make_plan(instruction: Instruction, argument_types: tuple[Any, ...]) -> Plan
         where = f"{instruction.name}: {o.name}"
         kinds = _input_kinds(where, o.kind, variant, ty)
         if o.literal is not None and isinstance(ty, types.IntegerLiteral):
-            value = ty.literal_value
-            if value not in o.literal:
-                raise InstructionError(f"{where} must be {o.literal.words}, got {value}")
+            problem = o.literal.problem(ty.literal_value, variant)
+            if problem:
+                raise InstructionError(f"{where} {problem}")
         inputs.append((o.name, names.index(o.name), ty, kinds))
     instruction.check(variant)
 

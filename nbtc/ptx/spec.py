@@ -33,7 +33,7 @@ from typing import Any, Literal, ParamSpec, TypeVar, get_args, get_origin
 
 from nbtc.arch import Requirement
 from nbtc.errors import InstructionError
-from nbtc.ptx.kinds import Imm, Kind, Regs, ZeroBits
+from nbtc.ptx.kinds import Checked, Imm, Kind, Regs
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -109,7 +109,7 @@ class Operand:
     name: str
     kind: Kind | Regs
     optional: bool = False
-    literal: Imm | ZeroBits | None = None
+    literal: Imm | Checked | None = None
 
 
 @dataclass(frozen=True)
@@ -409,9 +409,9 @@ def _metadata(hint: Any) -> Any:
     return None
 
 
-def _literal_range(hint: Any) -> Imm | ZeroBits | None:
+def _literal_range(hint: Any) -> Imm | Checked | None:
     extras = getattr(hint, "__metadata__", ())
-    return next((extra for extra in extras if isinstance(extra, Imm | ZeroBits)), None)
+    return next((extra for extra in extras if isinstance(extra, Imm | Checked)), None)
 
 
 REGISTRY: dict[str, Instruction] = {}

@@ -15,6 +15,8 @@ from nbtc.ptx import registers
 from nbtc.ptx.spec import REGISTRY
 
 BF16_128_256 = 0x08400490  # bf16 x bf16 -> f32, M 128, N 256, K-major
+BF16_256_256 = 0x10400490
+SPARSE_A = BF16_128_256 | 1 << 2
 TRANSPOSED_A = BF16_128_256 | 1 << 15
 
 
@@ -133,6 +135,21 @@ def _transposed_from_tensor_memory(out, start):
     tcgen05.mma_f16_ts(address.tmem(0), address.tmem(256), a, TRANSPOSED_A)
 
 
+def _pair_shape_alone(out, start):
+    a = address.descriptor_sm100(start)
+    tcgen05.mma_f16(address.tmem(0), a, a, BF16_256_256)
+
+
+def _another_kind(out, start):
+    a = address.descriptor_sm100(start)
+    tcgen05.mma_f16(address.tmem(0), a, a, 0x08200910)
+
+
+def _sparse_bit(out, start):
+    a = address.descriptor_sm100(start)
+    tcgen05.mma_f16(address.tmem(0), a, a, SPARSE_A)
+
+
 def _240_columns(out, start):
     tcgen05.alloc(address.shared(0), 240)
 
@@ -188,7 +205,10 @@ def _group_three(out, start):
     [
         (_hopper_descriptor, ["a_desc", "wgmma descriptor", "build it for sm_100"]),
         (_b_in_tensor_memory, ["b_desc", "B must be in shared memory"]),
-        (_transposed_from_tensor_memory, ["idesc", "A from tensor memory is K-major"]),
+        (_transposed_from_tensor_memory, ["idesc", "A from TMEM must be K-major"]),
+        (_pair_shape_alone, ["idesc", "M=256", "must be 64 or 128"]),
+        (_another_kind, ["idesc", "of kind::f16", "A type code 2"]),
+        (_sparse_bit, ["idesc", "is for a sparse A", "mma_sp_"]),
         (_240_columns, ["columns", "240", "32", "64", "128", "256", "512"]),
         (_short_mask, ["disable_lanes has 4 registers, needs 8 (4 * cta_group)"]),
         (_shift_with_fill, ["ashift=True", "'fill'", "'lastuse' or 'discard'"]),
@@ -217,7 +237,7 @@ def _i8(out, start):
 def _scale_vec(out, start):
     a = address.descriptor_sm100(start)
     d = address.tmem(0)
-    tcgen05.mma_mxf4(d, a, a, 0, d + 400, d + 404, scale_vec="scale_vec::2X")
+    tcgen05.mma_mxf4(d, a, a, 0x08A00480, d + 400, d + 404, scale_vec="scale_vec::2X")
 
 
 def _plain(out, start):
