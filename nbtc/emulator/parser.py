@@ -98,6 +98,13 @@ class _Parser:
                     self.places.append(position)
                     word = word[1:]
                     position += 1
+                if word[0] == "." and word.find(".", 1) > 0:  # ".reg.b32"
+                    first, *rest = word[1:].split(".")
+                    for part in (first, *rest[:-1]):
+                        self.tokens.append("." + part)
+                        self.kinds.append("word")
+                        self.places.append(position)
+                    word = "." + rest[-1]
                 self.tokens.append(word)
                 self.kinds.append(kind or "")
                 self.places.append(position)

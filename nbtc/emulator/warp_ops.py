@@ -29,72 +29,94 @@ def lanes_of(bits: int) -> np.ndarray:
     return (bits >> LANE) & 1 != 0
 
 
-class _Meet(Wait):
-    """Lanes of one path that wait for the other members of a warp-level instruction."""
+class _Group:
+    """Lanes that execute a warp-level instruction with one member mask."""
 
-    def __init__(self, warp: Any, ins: Instruction, lanes: np.ndarray, members: np.ndarray,
-                 run: Callable) -> None:
-        self.warp, self.lanes, self.members, self.run = warp, lanes, members, run
-        self.at = ins
-        self.done = False
+    __slots__ = ("done", "lanes", "members")
+
+    def __init__(self, lanes: np.ndarray, members: np.ndarray) -> None:
+        self.lanes, self.members, self.done = lanes, members, False
+
+
+class _Meet(Wait):
+    """Lanes of one path that wait for other members of a warp-level instruction."""
+
+    def __init__(self, warp: Any, ins: Instruction, groups: list[_Group], run: Callable) -> None:
+        self.warp, self.at, self.groups, self.run = warp, ins, groups, run
         self.frame = warp.frame
 
     def ready(self) -> bool:
-        if self.done:
-            return True
-        together = self.lanes.copy()
-        for wait in self.partners():
-            together |= wait.lanes
-        return bool((together | ~(self.members & self.warp.live)).all())
+        return all(g.done or not self.missing(g).any() for g in self.groups)
 
-    def partners(self) -> list[_Meet]:
-        """Give other paths at the same instruction."""
+    def missing(self, group: _Group) -> np.ndarray:
+        """Give the live members that are not at the instruction."""
+        together = group.lanes.copy()
+        for other in self.partners(group):
+            together |= other.lanes
+        return group.members & self.warp.live & ~together
+
+    def partners(self, group: _Group) -> list[_Group]:
+        """Give groups of other paths at the same instruction with the same mask."""
         out = []
         for path in self.warp.paths:
             wait = path.wait
             if isinstance(wait, _Meet) and wait is not self and wait.at is self.at and (
-                    not wait.done and wait.frame is self.frame):
-                out.append(wait)
+                    wait.frame is self.frame):
+                out += [g for g in wait.groups
+                        if not g.done and g.members.tobytes() == group.members.tobytes()]
         return out
 
     def resume(self, warp: Any) -> None:
-        if self.done:
-            return
-        lanes = self.lanes.copy()
-        for wait in self.partners():
-            lanes |= wait.lanes
-            wait.done = True
-        warp.machine.events += 1
-        self.run(warp, self.at, lanes)
+        for group in self.groups:
+            if group.done:
+                continue
+            lanes = group.lanes.copy()
+            for other in self.partners(group):
+                lanes |= other.lanes
+                other.done = True
+            warp.machine.events += 1
+            self.run(warp, self.at, lanes)
 
     def describe(self) -> str:
-        missing = self.members & self.warp.live & ~self.lanes
+        missing = np.zeros(LANES, bool)
+        for group in self.groups:
+            if not group.done:
+                missing |= self.missing(group)
         return (f"`{self.at.text}` waits for lanes {mask_bits(missing):#010x} of its member mask, "
                 f"which are elsewhere")
 
 
 def _collective(mask_position: int, run: Callable) -> Callable:
-    """Make a handler that checks the member mask and meets all members."""
+    """Make a handler that checks the member masks and meets all members.
+
+    Lanes with different masks (tiles of cooperative groups) execute independently.
+    """
 
     def execute(warp: Any, ins: Instruction) -> Wait | None:
         operand = ins.operands[mask_position]
         active = warp.active
         if isinstance(operand, Imm):
-            bits = operand.value & 0xFFFFFFFF
+            parts = [(operand.value & 0xFFFFFFFF, active)]
         else:
-            bits = int(warp.read(operand)[warp.lane])
-        members = lanes_of(bits)
-        outside = active & ~members
-        if outside.any():
-            lane = int(outside.argmax())
-            warp.machine.finding(
-                "sync-mask", f"`{ins.text}`: lane {lane} executes it, but the member mask "
-                f"{bits:#010x} does not contain it", ins=ins, warp=warp, lanes=1 << lane)
-        needed = members & warp.live
-        if ((needed & ~active).any()):
-            return _Meet(warp, ins, active.copy(), members, run)
-        run(warp, ins, active)
-        return None
+            masks = warp.read(operand)
+            first = int(masks[warp.lane])
+            parts = [(first, active)]
+            if (masks[active] != first).any():
+                parts = [(v, active & (masks == v)) for v in np.unique(masks[active]).tolist()]
+        waiting = []
+        for bits, lanes in parts:
+            members = lanes_of(bits)
+            outside = lanes & ~members
+            if outside.any():
+                lane = int(outside.argmax())
+                warp.machine.finding(
+                    "sync-mask", f"`{ins.text}`: lane {lane} executes it, but its member mask "
+                    f"{bits:#010x} does not contain it", ins=ins, warp=warp, lanes=1 << lane)
+            if (members & warp.live & ~lanes).any():
+                waiting.append(_Group(lanes.copy(), members))
+            else:
+                run(warp, ins, lanes)
+        return _Meet(warp, ins, waiting, run) if waiting else None
 
     return execute
 
