@@ -59,11 +59,21 @@ AT_TOUCH: list[Callable[[Any, Any, int, int], None]] = []
 _FULL = 0xFFFFFFFF
 
 
+_BITS: dict[bytes, int] = {}
+
+
 def lane_bits(mask: np.ndarray | None) -> int:
     """Turn bool[32] (None = all) into a bit mask."""
     if mask is None:
         return _FULL
-    return int.from_bytes(np.packbits(mask, bitorder="little").tobytes(), "little")
+    raw = mask.tobytes()
+    bits = _BITS.get(raw)
+    if bits is None:
+        packed = np.packbits(np.frombuffer(raw, bool), bitorder="little")
+        bits = int.from_bytes(packed.tobytes(), "little")
+        if len(_BITS) < 65536:
+            _BITS[raw] = bits
+    return bits
 
 
 def place(ins: Instruction | None) -> tuple[str, int]:

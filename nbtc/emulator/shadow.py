@@ -20,13 +20,22 @@ __all__ = ["PAGE", "ByteShadow", "PagedShadow"]
 PAGE = 256
 _SHIFT = 8
 _MIXED = -1
+_MIXED_BYTES = b"\xff\xff\xff\xff"
 
 
 def _distinct(values: np.ndarray) -> Iterable[int]:
-    first = int(values.flat[0])
-    if (values == first).all():
-        return (first,)
-    if values.size > 1024:
+    """Give the different numbers in a part of the shadow; a tuple of one when all are equal."""
+    size = values.size
+    if size <= 4096:
+        raw = values.tobytes()
+        first = raw[:4]
+        if raw == first * size:
+            return (int.from_bytes(first, "little", signed=True),)
+    else:
+        one = int(values.flat[0])
+        if (values == one).all():
+            return (one,)
+    if size > 1024:
         return np.unique(values).tolist()
     return set(values.ravel().tolist())
 
@@ -257,9 +266,9 @@ class PagedShadow(ByteShadow):
 
     def _pages(self, first: int, end: int, access: Access, clock: Clock) -> list[Conflict]:
         writer, reader = self.page_writer[first:end], self.page_reader[first:end]
-        mixed = np.nonzero(writer == _MIXED)[0]
         conflicts: list[Conflict] = []
-        if mixed.size:
+        if _MIXED_BYTES in writer.tobytes() and (writer == _MIXED).any():
+            mixed = np.flatnonzero(writer == _MIXED)
             for page in (mixed + first).tolist():
                 start = page << _SHIFT
                 conflicts += self._apply(
