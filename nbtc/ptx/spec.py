@@ -174,7 +174,8 @@ class Instruction:
             parameters=[p.replace(annotation=_REQUIRED) for p in sig.parameters.values()],
             return_annotation=_REQUIRED,
         )
-        params, optional_seen = [], False
+        params: list[inspect.Parameter] = []
+        optional_seen = False
         for p in self.written_signature.parameters.values():
             optional_seen = optional_seen or p.default is not _REQUIRED
             default = MISSING if optional_seen and p.default is _REQUIRED else p.default
@@ -198,6 +199,7 @@ class Instruction:
         return re.split(r"[\s{]", text, maxsplit=1)[0].rstrip(";.")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Refuse: instructions exist in kernels only."""
         raise InstructionError(
             f"{self.name} is a PTX instruction: call it inside a kernel (nbtc.jit or "
             "numba.cuda.jit), not from Python"
@@ -291,9 +293,8 @@ class Instruction:
             for o in self.operands
             if isinstance(o.kind, Regs) and o.kind.count is None
         ]
-        subsets = [
-            frozenset(c) for k in range(len(optional) + 1) for c in itertools.combinations(optional, k)
-        ]
+        counts = range(len(optional) + 1)
+        subsets = [frozenset(c) for k in counts for c in itertools.combinations(optional, k)]
         for values in itertools.product(*axes):
             for given, counts in itertools.product(subsets, itertools.product(*lengths)):
                 variant = Variant(dict(values), given, dict(counts))
@@ -373,7 +374,8 @@ def _choices(modifier: Modifier, exhaustive: bool = False) -> tuple[Any, ...]:
 def _parameters(
     name: str, sig: inspect.Signature, hints: Mapping[str, Any]
 ) -> tuple[tuple[Operand, ...], tuple[Modifier, ...]]:
-    operands, modifiers = [], []
+    operands: list[Operand] = []
+    modifiers: list[Modifier] = []
     for p in sig.parameters.values():
         hint = hints[p.name]
         optional = False
