@@ -4,7 +4,7 @@ The functions are arithmetic on 32-bit unsigned values: the same code runs on th
 ints, and inside kernels. A persistent kernel starts at its own cluster's number and adds the number
 of clusters::
 
-    tile = special.cluster_id_x()
+    tile = cluster.cluster_id_x()
     while tile < tiles_m * tiles_n:
         m, n = scheduler.grouped(tile, tiles_m, tiles_n, 8)
         ...
