@@ -91,7 +91,6 @@ def check(boxes: int = 5) -> float:
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Run the example from the command line."""
     testing.run_example(check, argv)
 
 

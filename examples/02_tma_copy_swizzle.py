@@ -100,7 +100,6 @@ def check(m: int = 80, n: int = 68) -> float:
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Run the example from the command line."""
     testing.run_example(check, argv)
 
 

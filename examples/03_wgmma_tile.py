@@ -104,7 +104,6 @@ def check(n: int = 128) -> float:
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Run the example from the command line."""
     testing.run_example(check, argv)
 
 

@@ -100,7 +100,6 @@ def check(m: int = 107, n: int = 200, stages: int = 2) -> float:
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Run the example from the command line."""
     testing.run_example(check, argv)
 
 
