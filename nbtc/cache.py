@@ -64,7 +64,16 @@ def _own_code() -> str:
     """Hash nbtc's own modules that turn Python into PTX; a version number misses edits to them."""
     here = Path(__file__).parent
     files = sorted(here.glob("ptx/*.py"))
-    names = ("numba_compat", "compile", "device_function", "notes", "ptxas", "fingerprint", "cache")
+    names = (
+        "numba_compat",
+        "constants_pass",
+        "compile",
+        "device_function",
+        "notes",
+        "ptxas",
+        "fingerprint",
+        "cache",
+    )
     files += [here / f"{name}.py" for name in names]
     digest = hashlib.sha256()
     for file in files:

@@ -15,13 +15,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from llvmlite import ir
-from numba.cuda import cgutils, compiler, dispatcher, types
+from numba.cuda import cgutils, compiler, dispatcher, types, utils
 from numba.cuda.core import targetconfig
+from numba.cuda.core.callconv import CUDACallConv
 from numba.cuda.core.compiler_lock import global_compiler_lock
 from numba.cuda.cudadrv import nvvm
 from numba.cuda.descriptor import cuda_target
+from numba.cuda.flags import CUDAFlags
 
 from nbtc.arch import Arch
+from nbtc.constants_pass import Pipeline
 from nbtc.errors import CompileError
 from nbtc.ptx import target
 
@@ -103,16 +106,7 @@ def compile_function(
     token = _options.set(options)
     try:
         with target.compiling_for(options.arch_name):
-            result = compiler.compile_cuda(
-                func,
-                None if inline else types.void,
-                args,
-                lineinfo=options.lineinfo,
-                fastmath=options.fastmath,
-                forceinline=inline,
-                nvvm_options={"opt": 3, "fastmath": options.fastmath},
-                cc=options.cc,
-            )
+            result = _run_pipeline(func, args, options, inline)
             if inline:
                 # A helper may hold barriers: its calls must not be duplicated or moved into
                 # branches before it is inlined.
@@ -121,6 +115,42 @@ def compile_function(
             return result
     finally:
         _options.reset(token)
+
+
+@global_compiler_lock
+def _run_pipeline(
+    func: Callable[..., Any], args: tuple[Any, ...], options: CodeOptions, inline: bool
+) -> Any:
+    flags = CUDAFlags()
+    flags.no_compile = True  # LLVM only
+    flags.no_cpython_wrapper = True
+    flags.no_cfunc_wrapper = True
+    flags.error_model = "numpy"
+    flags.nvvm_options = {"opt": 3, "fastmath": options.fastmath}
+    flags.compute_capability = options.cc
+    if options.lineinfo:
+        flags.debuginfo = True
+        flags.dbg_directives_only = True
+    if options.fastmath:
+        flags.fastmath = True
+    if inline:
+        flags.forceinline = True
+    context = cuda_target.target_context
+    with utils.numba_target_override():
+        result = compiler.compile_extra(
+            typingctx=cuda_target.typing_context,
+            targetctx=context,
+            func=func,
+            args=args,
+            return_type=None if inline else types.void,
+            flags=flags,
+            locals={},
+            pipeline_class=Pipeline,
+            call_conv=CUDACallConv(context),
+            abi_info={},
+        )
+    result.library.finalize()
+    return result
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,6 +102,47 @@ def test_a_compile_time_branch_leaves_no_trace():
 
 
 @device
+def chosen(x, *, mode, extra=None, deep=False):
+    special = mode in ("a", "b")
+    if special and extra is None:
+        return x + 11
+    if mode not in ("c", "d") and mode != "e":
+        return undefined_name  # noqa: F821 - never compiled
+    if deep:
+        return undefined_name  # noqa: F821
+    return x + 22
+
+
+@pytest.mark.parametrize(("mode", "number"), [("a", 11), ("b", 11), ("c", 22), ("e", 22)])
+def test_constant_strings_choose_at_compile_time(mode, number):
+    @jit
+    def kernel(out):
+        out[0] = chosen(out[1], mode=mode)
+
+    body = kernel.compile("int32[::1]").ptx.partition("{")[2]
+    assert re.search(rf"add\.\w+ .*, {number};", body)
+    assert "setp" not in body
+
+
+def test_a_constant_that_is_assigned_again_is_a_variable():
+    @device
+    def count_down(n):
+        steps = 0
+        while n > 0:
+            n = n - 2
+            steps = steps + 1
+        return steps
+
+    @jit
+    def kernel(out):
+        out[0] = count_down(7)
+
+    out = np.zeros(1, np.int64)
+    assert kernel.emulate(1, 1, out).ok
+    assert out[0] == 4
+
+
+@device
 def init(bar, count):
     mbarrier.init(bar, count)
 
