@@ -172,7 +172,7 @@ _adopted: weakref.WeakKeyDictionary[Any, DeviceFunction[..., Any]] = weakref.Wea
 @typeof_impl.register(pytypes.FunctionType)
 def _typeof_function(value: Any, c: Any) -> Any:
     # nbtc.layout is pure Python below this module, and its integer functions serve kernels too.
-    if not value.__module__.startswith("nbtc.layout"):
+    if not str(value.__module__).startswith("nbtc.layout"):
         return None
     function = _adopted.get(value)
     if function is None:
