@@ -117,40 +117,120 @@ def store(
     """
     from nbtc.intrinsics import fence, sync, tma
 
-    name = canonical(dtype).name
-    row_bytes = columns * canonical(dtype).itemsize
-    thread = e.special_register("tid.x") % 128
-    leader = e.equals(thread, 0)
-    pieces = [
-        (atom, first) for atom in range(len(d) * 2 // n) for first in range(0, n, columns)
-    ]
+    leader = e.equals(e.special_register("tid.x") % 128, 0)
+    pieces = _Pieces(e, d, row, column, dtype, n, columns, function, extra)
     batch = buffers if buffers == len(pieces) else 1
-    atoms: dict[int, Value] = {}
     for start in range(0, len(pieces), batch):
-        group = [(start + i, *pieces[start + i]) for i in range(batch)]
         with e.when(leader):
             e.call(tma.wait_group_read, n=buffers // batch - 1)
         e.call(sync.barrier_sync, barrier, 128)
-        for number, atom, first in group:
-            if atom not in atoms:
-                values = e.tuple(d[atom * n // 2 : (atom + 1) * n // 2])
-                if not isinstance(function.type, types.NoneType | types.Omitted):
-                    values = e.inline(apply, function, values, row + 64 * atom, column, *extra)
-                atoms[atom] = values
-            target = buffer + (number % buffers) * 64 * row_bytes
-            registers = atoms[atom][first // 2 : (first + columns) // 2]
-            if name == "float32":
-                _write_words(e, registers, target, thread, row_bytes)
-            else:
-                _write_matrices(e, e.inline(pack, registers, name), target, thread, row_bytes)
+        for number in range(start, start + batch):
+            pieces.write(number, buffer + (number % buffers) * pieces.nbytes)
         e.call(fence.proxy_async)
         e.call(sync.barrier_sync, barrier, 128)
         with e.when(leader):
-            for number, atom, first in group:
-                target = buffer + (number % buffers) * 64 * row_bytes
-                corner = [column + first, row + 64 * atom]
-                e.call(tma.store, tensor_map, corner, target, policy)
+            for number in range(start, start + batch):
+                source = buffer + (number % buffers) * pieces.nbytes
+                e.call(tma.store, tensor_map, pieces.corner(number), source, policy)
             e.call(tma.commit_group)
+
+
+def _returns_write(
+    d: Any, buffer: Any, free: Any, ready: Any, parity: Any, row: Any, column: Any, dtype: Any,
+    n: Any, columns: Any, buffers: Any, function: Any, extra: Any,
+) -> Any:  # fmt: skip
+    _returns_store(d, None, buffer, row, column, 0, dtype, n, columns, buffers, None, function,
+                   extra)  # fmt: skip
+    return types.uint32
+
+
+@staged(_returns_write, constants=("dtype", "n", "columns", "buffers"))
+def write(
+    e: Emitter, d: Any, buffer: Any, free: Any, ready: Any, parity: Any, row: Any, column: Any,
+    dtype: str, n: int, columns: int, buffers: int = 2, function: Any = None, extra: Any = (),
+) -> Any:  # fmt: skip
+    """Write accumulators to shared memory in pieces, for another warp to store by TMA.
+
+    Executed by the 128 threads of one warpgroup together. A piece waits for its buffer to be free,
+    is written, fenced for the async proxy by every thread, and announced by one arrival of each
+    of the four warps; the warpgroup then goes on without waiting for the store.
+
+    Args:
+        e: given by the compiler.
+        d: n / 2 float32 registers for each 64 rows.
+        buffer: shared address of ``buffers`` pieces of 64 x ``columns`` elements.
+        free: shared address of ``buffers`` mbarriers of count 1: the buffer may be written.
+        ready: shared address of ``buffers`` mbarriers of count 4: the buffer holds a piece.
+        parity: parity of ``free`` to wait for; 1 before the first call, then what the last call
+            returned.
+        row: row of the first element in C, for ``function``.
+        column: column of the first element in C, for ``function``.
+        dtype: element type of C.
+        n: columns of the accumulator.
+        columns: columns of a piece; columns * itemsize is 32, 64 or 128 bytes.
+        buffers: number of pieces in the buffer; divides the number of pieces.
+        function: None, or a device function that transforms each value, see :func:`apply`.
+        extra: tuple of further arguments of ``function``.
+
+    Returns:
+        The parity for the next call.
+    """
+    from nbtc.device import pipeline
+    from nbtc.intrinsics import fence, mbarrier, sync
+
+    first_lane = e.equals(e.special_register("tid.x") % 32, 0)
+    pieces = _Pieces(e, d, row, column, dtype, n, columns, function, extra)
+    for number in range(len(pieces)):
+        slot = number % buffers
+        e.call_device(pipeline.wait, free + 8 * slot, parity ^ (number // buffers & 1))
+        pieces.write(number, buffer + slot * pieces.nbytes)
+        e.call(fence.proxy_async)
+        e.call(sync.warp_sync, 0xFFFFFFFF)
+        with e.when(first_lane):
+            e.call(mbarrier.arrive, ready + 8 * slot)
+    return parity ^ (len(pieces) // buffers & 1)
+
+
+class _Pieces:
+    """The pieces of 64 x ``columns`` elements of a warpgroup's accumulators, rounded and written."""
+
+    def __init__(
+        self, e: Emitter, d: Any, row: Any, column: Any, dtype: str, n: int, columns: int,
+        function: Any, extra: Any,
+    ) -> None:  # fmt: skip
+        self.e, self.row, self.column, self.columns = e, row, column, columns
+        self.dtype = canonical(dtype)
+        self.row_bytes = columns * self.dtype.itemsize
+        self.nbytes = 64 * self.row_bytes
+        self.places = [
+            (atom, first) for atom in range(len(d) * 2 // n) for first in range(0, n, columns)
+        ]
+        transforms = not isinstance(function.type, types.NoneType | types.Omitted)
+        self.atoms = []
+        for atom in range(len(d) * 2 // n):
+            values = e.tuple(d[atom * n // 2 : (atom + 1) * n // 2])
+            if transforms:
+                values = e.inline(apply, function, values, row + 64 * atom, column, *extra)
+            self.atoms.append(values)
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def corner(self, number: int) -> list[Any]:
+        """Return the coordinates of a piece in C, innermost first."""
+        atom, first = self.places[number]
+        return [self.column + first, self.row + 64 * atom]
+
+    def write(self, number: int, target: Any) -> None:
+        """Round a piece and write it to shared memory, swizzled."""
+        atom, first = self.places[number]
+        registers = self.atoms[atom][first // 2 : (first + self.columns) // 2]
+        thread = self.e.special_register("tid.x") % 128
+        if self.dtype.name == "float32":
+            _write_words(self.e, registers, target, thread, self.row_bytes)
+        else:
+            packed = self.e.inline(pack, registers, self.dtype.name)
+            _write_matrices(self.e, packed, target, thread, self.row_bytes)
 
 
 def _swizzle_bits(row_bytes: int, row: Any) -> Any:

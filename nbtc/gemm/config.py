@@ -15,6 +15,13 @@ REGISTERS_PER_SM = 65536
 REGISTERS_BESIDE_ACCUMULATORS = 40
 """Registers that a consumer thread needs for addresses and loop state."""
 
+POLICIES = {
+    "": None,
+    "evict_first": 0x12F0000000000000,
+    "evict_last": 0x14F0000000000000,
+}
+"""Encoded L2 cache policies by name, as createpolicy makes them for the whole range."""
+
 _INPUTS = ("bfloat16", "float16")
 _OUTPUTS = ("bfloat16", "float16", "float32")
 _SCHEDULES = ("grouped", "linear", "hilbert")
@@ -37,6 +44,7 @@ class HopperConfig:
         a_major: ``"K"`` if A is stored with K contiguous, ``"MN"`` with M contiguous.
         b_major: ``"K"`` if B is stored with K contiguous, ``"MN"`` with N contiguous.
         store_buffers: buffers of each consumer for the pieces of C on their way to memory.
+        policies: L2 eviction policies of A, B and C: ``""``, ``"evict_first"``, ``"evict_last"``.
         producer_registers: registers per thread that the producer keeps.
         consumer_registers: registers per thread of consumers; 0 picks the most that fit.
     """
@@ -52,6 +60,7 @@ class HopperConfig:
     a_major: str = "K"
     b_major: str = "K"
     store_buffers: int = 2
+    policies: tuple[str, str, str] = ("", "", "")
     producer_registers: int = 40
     consumer_registers: int = 0
     layout: shared.Layout = field(init=False, repr=False, compare=False)
@@ -67,6 +76,7 @@ class HopperConfig:
         put("out_dtype", canonical(self.out_dtype or self.dtype).name)
         put("tile", tuple(self.tile))
         put("cluster", tuple(self.cluster))
+        put("policies", tuple(self.policies))
         self._check_choices()
         self._check_tile()
         self._check_cluster()
@@ -86,6 +96,11 @@ class HopperConfig:
         ):
             if value not in legal:
                 raise LayoutError(f"{name}={value!r}; legal: {', '.join(map(repr, legal))}")
+        if len(self.policies) != 3 or any(p not in POLICIES for p in self.policies):
+            raise LayoutError(
+                f"policies={self.policies!r}; one of {', '.join(map(repr, POLICIES))} for each of "
+                "A, B and C"
+            )
         for name in ("stages", "group", "store_buffers"):
             value = getattr(self, name)
             if not isinstance(value, int) or value < 1:
@@ -170,6 +185,8 @@ class HopperConfig:
                 ),
                 full=shared.barriers(self.stages),
                 empty=shared.barriers(self.stages),
+                c_ready=shared.barriers(self.consumers * self.buffers),
+                c_free=shared.barriers(self.consumers * self.buffers),
             )
         except LayoutError as e:
             raise LayoutError(f"stages={self.stages} do not fit: {e}") from None

@@ -1,8 +1,8 @@
 """The Hopper GEMM kernel: persistent, warp-specialised, multi-stage, with cluster multicast.
 
 One producer warpgroup (a single thread of it) fills a ring of A and B tiles by TMA; one to three
-consumer warpgroups multiply them with wgmma and store C through shared memory by TMA, so that the
-store of one tile overlaps the main loop of the next. Everything is Numba Python.
+consumer warpgroups multiply them with wgmma and write C to shared memory; one further warp for each
+consumer stores it by TMA, so that the store of one tile overlaps the main loop of the next. Everything is Numba Python.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Callable
 from typing import Any
 
 from numba import cuda
-from numba.cuda.types import int32, uint16
+from numba.cuda.types import int32, uint16, uint32
 
 from nbtc.device import epilogue, math32, mma, pipeline, scheduler
 from nbtc.device import shared_numba as _shared_numba  # noqa: F401 - teaches Numba layouts
-from nbtc.gemm.config import HopperConfig
+from nbtc.gemm.config import POLICIES, HopperConfig
 from nbtc.intrinsics import cluster, fence, mbarrier, sync, tensormap, tma, wgmma
 from nbtc.jit import Kernel, jit
 from nbtc.ptx import registers
@@ -67,6 +67,13 @@ def make_kernel(config: HopperConfig, function: Callable[..., Any] | None = None
     SAME_COLUMN = sum(1 << (i * CLUSTER_N) for i in range(CLUSTER_M))
     HILBERT = config.schedule == "hilbert"
     FIRST_RELEASE = STAGES > 1
+    A_POLICY, B_POLICY, C_POLICY = (POLICIES[p] for p in config.policies)
+    # A tile of C leaves in pieces: COLUMNS wide, 64 rows high.
+    PIECES_N = TILE_N // COLUMNS
+    PIECES = WG_ROWS // 64 * PIECES_N
+    PIECE_BYTES = layout.pieces["c"].stride // BUFFERS
+    STORE_THREADS = 32 * (1 + CONSUMERS)
+    STORE_SLOTS, KEPT = CONSUMERS * BUFFERS, BUFFERS - 1
     epilogue_function = function
 
     @jit(shared=layout, launch_bounds=(config.threads, 1), cluster=(CTAS, 1, 1), pdl=True)
@@ -84,6 +91,9 @@ def make_kernel(config: HopperConfig, function: Callable[..., Any] | None = None
             for stage in range(STAGES):
                 mbarrier.init(layout.full[stage], 1)
                 mbarrier.init(layout.empty[stage], EMPTY_ARRIVALS)
+            for slot in range(STORE_SLOTS):
+                mbarrier.init(layout.c_ready[slot], 4)
+                mbarrier.init(layout.c_free[slot], 1)
             fence.mbarrier_init()
             tensormap.prefetch(a_map)
             tensormap.prefetch(b_map)
@@ -127,9 +137,9 @@ def make_kernel(config: HopperConfig, function: Callable[..., Any] | None = None
                                 x, y = int32(row + copy * A_SPAN), depth
                             if CLUSTER_N > 1:
                                 mask = uint16(SAME_ROW << (part_m * CLUSTER_N))
-                                tma.load(a + copy * A_BOX, a_map, (x, y), full, mask)
+                                tma.load(a + copy * A_BOX, a_map, (x, y), full, mask, A_POLICY)
                             else:
-                                tma.load(a + copy * A_BOX, a_map, (x, y), full)
+                                tma.load(a + copy * A_BOX, a_map, (x, y), full, None, A_POLICY)
                         b = layout.b[stage] + part_m * B_PART_BYTES
                         for copy in range(B_COPIES):
                             if B_K_MAJOR:
@@ -138,27 +148,49 @@ def make_kernel(config: HopperConfig, function: Callable[..., Any] | None = None
                                 x, y = int32(column + copy * B_SPAN), depth
                             if CLUSTER_M > 1:
                                 mask = uint16(SAME_COLUMN << part_n)
-                                tma.load(b + copy * B_BOX, b_map, (x, y), full, mask)
+                                tma.load(b + copy * B_BOX, b_map, (x, y), full, mask, B_POLICY)
                             else:
-                                tma.load(b + copy * B_BOX, b_map, (x, y), full)
+                                tma.load(b + copy * B_BOX, b_map, (x, y), full, None, B_POLICY)
                         state = pipeline.advance(state, STAGES)
                     tile = math32.add(tile, step)
+            elif thread >= 32 and thread < STORE_THREADS and sync.elect():
+                # One warp for each consumer stores the pieces of C that it wrote.
+                consumer = int32(thread // 32 - 1)
+                first_slot = consumer * BUFFERS
+                state = pipeline.consumer_start()
+                issued = 0
+                while tile < tiles:
+                    if HILBERT:
+                        tile_m, tile_n = scheduler.listed(order, tile)
+                    else:
+                        tile_m, tile_n = scheduler.grouped(tile, rows, columns, GROUP)
+                    row = int32((tile_m * CLUSTER_M + part_m) * TILE_M + consumer * WG_ROWS)
+                    column = int32((tile_n * CLUSTER_N + part_n) * TILE_N)
+                    for piece in range(PIECES):
+                        pipeline.wait(layout.c_ready[first_slot + state.stage], state.parity)
+                        x = int32(column + piece % PIECES_N * COLUMNS)
+                        y = int32(row + piece // PIECES_N * 64)
+                        source = layout.c[consumer] + state.stage * PIECE_BYTES
+                        tma.store(c_map, (x, y), source, C_POLICY)
+                        tma.commit_group()
+                        tma.wait_group_read(n=KEPT)
+                        state = pipeline.advance(state, BUFFERS)
+                        issued += 1
+                        if issued > KEPT:
+                            mbarrier.arrive(layout.c_free[first_slot + state.stage])
+                    tile = math32.add(tile, step)
+                tma.wait_group_read(n=0)
         else:
             sync.setmaxnreg_inc(n=CONSUMER_REGISTERS)
             consumer = int32(warpgroup - 1)
             signals = thread % 128 < CTAS
             target = math32.mod(thread, 128)
             c = layout.c[consumer]
+            c_free, c_ready = layout.c_free[consumer * BUFFERS], layout.c_ready[consumer * BUFFERS]
+            c_parity = uint32(1)
             state = pipeline.consumer_start()
             while tile < tiles:
-                if HILBERT:
-                    tile_m, tile_n = scheduler.listed(order, tile)
-                else:
-                    tile_m, tile_n = scheduler.grouped(tile, rows, columns, GROUP)
-                row = int32((tile_m * CLUSTER_M + part_m) * TILE_M + consumer * WG_ROWS)
-                column = int32((tile_n * CLUSTER_N + part_n) * TILE_N)
-
-                d = registers.zeros(ACCUMULATORS)
+                d = registers.undefined(ACCUMULATORS)
                 previous = state.stage
                 for k_block in range(k_blocks):
                     stage = state.stage
@@ -179,16 +211,20 @@ def make_kernel(config: HopperConfig, function: Callable[..., Any] | None = None
                         if signals:
                             mbarrier.arrive_remote(cluster.mapa(layout.empty[stage], target))
                     state = pipeline.advance(state, STAGES)
+                # While the last wgmma run: where this tile is, for the epilogue.
+                if HILBERT:
+                    tile_m, tile_n = scheduler.listed(order, tile)
+                else:
+                    tile_m, tile_n = scheduler.grouped(tile, rows, columns, GROUP)
+                row = int32((tile_m * CLUSTER_M + part_m) * TILE_M + consumer * WG_ROWS)
+                column = int32((tile_n * CLUSTER_N + part_n) * TILE_N)
                 d = wgmma.wait_group(d, n=0)
-                if FIRST_RELEASE and k_blocks > 0 and signals:
+                if FIRST_RELEASE and signals:
                     mbarrier.arrive_remote(cluster.mapa(layout.empty[previous], target))
-
-                barrier = consumer + 1
-                epilogue.store(d, c_map, c, row, column, int32(barrier), OUT_DTYPE, TILE_N,
-                               COLUMNS, BUFFERS, epilogue_function, extra)  # fmt: skip
+                c_parity = epilogue.write(d, c, c_free, c_ready, c_parity, row, column, OUT_DTYPE,
+                                          TILE_N, COLUMNS, BUFFERS, epilogue_function,
+                                          extra)  # fmt: skip
                 tile = math32.add(tile, step)
-            if target == 0:
-                tma.wait_group_read(n=0)
 
         if CTAS > 1:
             # A CTA stays until its peers' copies and arrivals into its memory are over.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from llvmlite import ir
 from numba.cuda import types
 
 from nbtc.dtypes import canonical
@@ -37,6 +38,16 @@ def zeros(e: Emitter, n: int, dtype: str = "float32") -> Any:
     """Return a tuple of ``n`` zero registers, the start value of an accumulator."""
     type_ = _ELEMENTS[canonical(dtype).name]
     return e.tuple([e.constant(type_, 0)] * n)
+
+
+@staged(lambda n, dtype: _returns_full(n, 0, dtype), constants=("n", "dtype"))
+def undefined(e: Emitter, n: int, dtype: str = "float32") -> Any:
+    """Return a tuple of ``n`` registers of any content, for an accumulator that is written first.
+
+    No instruction. The first ``mma`` must not read it: ``scale_d`` False.
+    """
+    type_ = types.UniTuple(_ELEMENTS[canonical(dtype).name], n)
+    return Value(e, type_, ir.Constant(e.context.get_value_type(type_), ir.Undefined))
 
 
 def _returns_take(regs: Any, start: Any, count: Any) -> Any:
@@ -87,6 +98,4 @@ def pack(e: Emitter, regs: Any, dtype: str) -> Any:
 
 def bits_of(e: Emitter, value: Value) -> Value:
     """Return the 32 bits of a float32 value as uint32 (compiler helper)."""
-    from llvmlite import ir
-
     return Value(e, types.uint32, e.builder.bitcast(value.llvm, ir.IntType(32)))

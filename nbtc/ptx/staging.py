@@ -195,6 +195,10 @@ class Emitter:
         """Return a context manager: what it encloses runs only where ``condition`` holds."""
         return self.builder.if_then(condition.llvm)
 
+    def call_device(self, function: Any, *args: Value) -> Value:
+        """Call a device function (made by ``nbtc.device``) with run-time values."""
+        return self.call_function(self.context.typing_context.resolve_value_type(function), args)
+
     def call_function(self, function_type: Any, args: Sequence[Value]) -> Value:
         """Call a device function (a Numba function type) with run-time values."""
         argument_types = tuple(a.type for a in args)
