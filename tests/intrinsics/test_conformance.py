@@ -10,6 +10,8 @@ from nbtc import tools
 from nbtc.ptx import conformance
 from nbtc.reference import instructions
 
+pytestmark = pytest.mark.ptxas
+
 FULL = os.environ.get("NBTC_CONFORMANCE") == "full"
 LIMIT = None if FULL else 250
 ISAS = [(7, i) for i in range(9)] + [(8, i) for i in range(9)] + [(9, i) for i in range(6)]
