@@ -19,6 +19,7 @@ KINDS: dict[str, str] = {
     "mbarrier_reinit": "mbarrier.init, or data, over a live mbarrier; mbarrier.inval first",
     "mbarrier_uninitialised": "an mbarrier is used before mbarrier.init, or after mbarrier.inval",
     "mbarrier_init_order": "an mbarrier is used without a synchronisation after its init",
+    "mbarrier_inval_order": "mbarrier.inval is not ordered after every use of the barrier",
     "mbarrier_overrun": "a phase completed twice before a waiter saw the first completion",
     "mbarrier_arrivals": "more arrivals than the init count in one phase",
     "mbarrier_expect_order": "a phase can complete before an expect_tx meant for it",

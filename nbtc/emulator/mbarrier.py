@@ -104,6 +104,7 @@ class MBarrier:
         self.waiters: list[Any] = []
         self.overrun: tuple[Any, Any] | None = None
         self.arrivers: dict[tuple[int, int], Any] = {}
+        self.users: dict[int, tuple[int, Any, Any]] = {}
         self.commits = 0
         self.reported: set[str] = set()
 
@@ -169,6 +170,7 @@ class MBarrier:
         self.current = _Phase()
         self.history = {}
         self.copies = []
+        self.users = {}
         self.init_ins, self.init_warp = ins, warp
         sync = warp.sync
         clock = sync.clock
@@ -186,6 +188,13 @@ class MBarrier:
 
     def complete_tx(self, count: int, clock: Clock, copy: CopyRecord | None = None) -> None:
         """Take bytes off; ``clock`` is what the copy's completion publishes."""
+        if not self.live:
+            self._finding(
+                "gone", "mbarrier_uninitialised",
+                f"{count} bytes are signalled on {self.name} after its mbarrier.inval",
+                ins=copy.ins if copy is not None else self.init_ins,
+                warp=copy.warp if copy is not None else None,
+            )  # fmt: skip
         self.tx -= count
         self.current.delivered += count
         join(self.clock, clock)

@@ -57,6 +57,7 @@ AT_TOUCH: list[Callable[[Any, Any, int, int], None]] = []
 """Functions of the ``sync_*`` modules, called by the hooks of the same name."""
 
 _FULL = 0xFFFFFFFF
+_LINES = 4  # accesses that are reported against one and the same earlier access
 
 
 _BITS: dict[bytes, int] = {}
@@ -248,6 +249,8 @@ class Checks(Hooks):
         self.checks = checks
         self.launch = machine.sync = LaunchSync(machine, checks)
         self.race = "race" in checks
+        self._lines: dict[tuple[str, int], set[int]] = {}
+        self._told: set[tuple[int, int, int]] = set()
         self._semantics: dict[int, tuple[str, bool, Instruction]] = {}
 
     # -- life of things -----------------------------------------------------------------------
@@ -433,7 +436,9 @@ class Checks(Hooks):
                 if "poison" in self.checks:
                     self._poison(access, warp, ins, target, place_text)
             elif reason == PROXY:
-                if "proxy" in self.checks:
+                told = (id(ins), id(old.place), old.warp.index if old.warp else -1)
+                if "proxy" in self.checks and told not in self._told:
+                    self._told.add(told)
                     self._proxy(old, access, warp, ins, space, place_text)
             elif reason == ORDER and self.race:
                 self._order(old, access, warp, ins, space, place_text)
@@ -495,6 +500,10 @@ class Checks(Hooks):
             kind = "write_in_flight" if access.write else "read_in_flight"
         else:
             kind = "race"
+        lines = self._lines.setdefault((kind, id(old.place)), set())
+        lines.add(id(ins))
+        if len(lines) > _LINES:
+            return
         old_who = self._who(old)
         memory = f"{space} memory {place_text}".strip()
         if kind == "tmem_slot":

@@ -25,12 +25,14 @@ def find_mbarrier(cta: Cta, offset: int) -> MBarrier | None:
 
 
 def use_mbarrier(
-    warp: Warp, cta: Cta, offset: int, ins: Instruction, *, lanes: int = 1, incoming: bool = True
-) -> MBarrier:
+    warp: Warp, cta: Cta, offset: int, ins: Instruction, *, lanes: int = 1, incoming: bool = True,
+    dead: bool = False,
+) -> MBarrier:  # fmt: skip
     """Give the mbarrier at an offset for use by a warp, after checking its init.
 
     A use of another CTA's barrier is noted for the check at that CTA's exit, unless ``incoming``
-    is False because an asynchronous operation notes its own completion. Stops the launch with a finding when no live mbarrier is there, or when its CTA has exited.
+    is False because an asynchronous operation notes its own completion. With ``dead`` an
+    invalidated barrier is given too. Stops the launch with a finding when no live mbarrier is there, or when its CTA has exited.
     """
     machine = warp.machine
     if cta.exited and cta is not warp.cta:
@@ -41,7 +43,7 @@ def use_mbarrier(
             ins=ins, warp=warp, lanes=lanes,
         )  # fmt: skip
     barrier = cta.sync.mbarriers.get(offset)
-    if barrier is None or not barrier.live:
+    if barrier is None or (not barrier.live and not dead):
         state = "after mbarrier.inval" if barrier is not None else "that was never initialised"
         name = barrier.place_text if barrier is not None else f"smem+{offset:#x}"
         if barrier is None and cta is not warp.cta:
@@ -52,6 +54,8 @@ def use_mbarrier(
             ins=ins, warp=warp, lanes=lanes,
         )  # fmt: skip
     sync = warp.sync
+    if incoming:
+        barrier.users[sync.agent] = (sync.time, warp, ins)
     agent, time = barrier.init_event
     if sync.clock.get(agent, 0) < time and "mbarrier" in machine.sync.checks:
         thread = warp.index * 32 + (lanes & -lanes).bit_length() - 1
@@ -195,14 +199,26 @@ def mbarrier_inval(warp: Warp, ins: Instruction) -> None:
     for lanes, _, cta, offset in _targets(warp, ins.operands[0], ins):
         barrier = use_mbarrier(warp, cta, offset, ins, lanes=lane_bits(lanes))
         barrier.live = False
+        clock = warp.sync.clock
+        for agent, (time, user, use) in barrier.users.items():
+            if clock.get(agent, 0) < time and "mbarrier" in warp.machine.sync.checks:
+                warp.machine.finding(
+                    "mbarrier_inval_order",
+                    f"mbarrier.inval on {barrier.name} is not ordered after its use by warp "
+                    f"{user.index} at {where(use)}: that warp may still wait on it",
+                    ins=ins, warp=warp, related=related("use", use), barrier=barrier.info(),
+                    severity="advice",
+                )  # fmt: skip
+                break
         if not any(b.live and b.offset >> 8 == offset >> 8 for b in cta.sync.mbarriers.values()):
             cta.sync.mbarrier_pages.discard(offset >> 8)
-        if barrier.waiters:
-            waiter = barrier.waiters[0]
+        waiting = [w for w in barrier.waiters if not w.ready()]
+        if waiting:
             warp.machine.finding(
                 "mbarrier_uninitialised",
-                f"mbarrier.inval on {barrier.name} while warp {waiter.warp.index} waits on it",
-                ins=ins, warp=warp, related=related("waiter", waiter.ins), barrier=barrier.info(),
+                f"mbarrier.inval on {barrier.name} while warp {waiting[0].warp.index} waits on it",
+                ins=ins, warp=warp, related=related("waiter", waiting[0].ins),
+                barrier=barrier.info(),
             )  # fmt: skip
 
 
@@ -372,7 +388,7 @@ def mbarrier_wait(warp: Warp, ins: Instruction) -> Wait | None:
     values = warp.read(ins.operands[2], np.uint32 if parity_form else np.uint64)
     groups: list[Any] = []
     for lanes, _, cta, offset in _targets(warp, ins.operands[1], ins):
-        barrier = use_mbarrier(warp, cta, offset, ins, lanes=lane_bits(lanes))
+        barrier = use_mbarrier(warp, cta, offset, ins, lanes=lane_bits(lanes), dead=True)
         chosen = values[lanes]
         for value in set(chosen.tolist()):
             part = lanes & (values == value)
@@ -389,6 +405,17 @@ def mbarrier_wait(warp: Warp, ins: Instruction) -> Wait | None:
                     ins=ins, warp=warp, lanes=lane_bits(part), barrier=barrier.info(),
                 )  # fmt: skip
             groups.append((part, barrier, None, phase))
+    late = next((g[1] for g in groups if not g[1].live), None)
+    if late is not None:
+        # Shipped code invalidates a barrier whose phase is complete while slower warps still test
+        # it; anything else would wait for a barrier that is gone.
+        if not all(_done(group) for group in groups):
+            use_mbarrier(warp, late.cta, late.offset, ins)
+        warp.machine.finding(
+            "mbarrier_inval_order",
+            f"wait on {late.name} after its mbarrier.inval: order the inval after every wait",
+            ins=ins, warp=warp, severity="advice", barrier=late.info(),
+        )  # fmt: skip
     if ins.parts[1] == "test_wait" or all(_done(group) for group in groups):
         _finish(warp, ins, groups)
         return None

@@ -202,6 +202,7 @@ class _WarpState:
         self.dirty = -1
         self.written = 0
         self.touched_by: Instruction | None = None
+        self.reported: set[tuple[Instruction, str]] = set()
         self.fences = 0
 
     def cover(self, group: int) -> None:
@@ -557,6 +558,9 @@ def _touch(warp: Warp, ins: Instruction, reads: int, writes: int) -> None:
                 kind = f"A fragment of wgmma group {number - 1} written"
             else:
                 continue
+            if (op.ins, kind) in state.reported:
+                break
+            state.reported.add((op.ins, kind))
             left = max(state.committed - number, 0)
             tail = "" if number <= state.committed else " (the group is not committed yet)"
             warp.machine.finding(
