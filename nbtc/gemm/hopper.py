@@ -182,7 +182,8 @@ def make_kernel(config: HopperConfig, function: Callable[..., Any] | None = None
                 tma.wait_group_read(n=0)
         else:
             sync.setmaxnreg_inc(n=CONSUMER_REGISTERS)
-            consumer = int32(warpgroup - 1)
+            # A redux result is warp-uniform to ptxas, which then keeps descriptors in uniform registers.
+            consumer = int32(sync.redux(uint32(warpgroup - 1), op="min", type="u32"))
             signals = thread % 128 < CTAS
             target = math32.mod(thread, 128)
             c = layout.c[consumer]

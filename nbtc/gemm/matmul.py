@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from nbtc import arch as arch_module
 from nbtc import driver, streams
 from nbtc.arguments import ArrayView, view_of
 from nbtc.device import scheduler
@@ -18,7 +17,7 @@ from nbtc.dtypes import canonical
 from nbtc.errors import DtypeError, LaunchError, LayoutError
 from nbtc.gemm.config import HopperConfig
 from nbtc.gemm.hopper import make_kernel
-from nbtc.jit import device_arch, emulating
+from nbtc.jit import emulating
 from nbtc.layout.tensormap_description import TensorMapDescription
 from nbtc.tensormap import TensorMap
 
@@ -133,7 +132,11 @@ class _Plan:
         if c.shape != (self.m, self.n):
             raise LayoutError(f"matmul: out is {c.shape}; a @ b is {(self.m, self.n)}")
         self.empty = self.m == 0 or self.n == 0
-        self.zero = self.k == 0 and epilogue is None
+        self.zero = self.k == 0
+        if self.zero and epilogue is not None:
+            raise LayoutError(
+                "matmul: K = 0 with an epilogue: there are no operands to map; apply it to zeros"
+            )
         self.swapped = False
         if self.empty or self.zero:
             return
@@ -200,7 +203,8 @@ class _Plan:
             maps = self.maps.add(
                 pointers,
                 tuple(
-                    TensorMap(d.with_address(p), x, _view(x, d.name))
+                    # No array: the plan must not keep the caller's memory alive.
+                    TensorMap(d.with_address(p), None, _view(x, d.name))
                     for d, p, x in zip(self.descriptions, pointers, operands, strict=True)
                 ),
             )
@@ -363,7 +367,3 @@ def _fill_zero(out: Any, stream: Any) -> None:
         )
         driver.check(status, "zeroing the output")
 
-
-def target_arch(arch: Any) -> str:
-    """Return the target to compile for: the one given, or the GPU's, or Hopper's."""
-    return arch_module.parse(arch).name if arch is not None else device_arch()
