@@ -150,7 +150,7 @@ def relative_error(got: Any, want: Any) -> float:
     return float(worst / scale) if scale else float(worst)
 
 
-def assert_close(got: Any, want: Any, *, tol: float | None = None, what: str = "result") -> None:
+def assert_close(got: Any, want: Any, *, tol: float | None = None, what: str = "result") -> float:
     """Raise AssertionError unless the relative error is within ``tol``; show the worst element.
 
     Args:
@@ -158,12 +158,15 @@ def assert_close(got: Any, want: Any, *, tol: float | None = None, what: str = "
         want: reference, best in float64.
         tol: largest allowed `relative_error`; None takes `tolerance` of the result's dtype.
         what: name in the message.
+
+    Returns:
+        The relative error.
     """
     have = to_numpy(got)
     limit = tolerance(have.dtype) if tol is None else tol
     error = relative_error(have, want)
     if error <= limit:
-        return
+        return error
     values, reference = have.astype(np.float64), to_numpy(want).astype(np.float64)
     with np.errstate(invalid="ignore"):
         off = np.abs(values - reference)

@@ -28,8 +28,10 @@ from numba.cuda.extending import register_model
 from numba.cuda.typing.templates import AttributeTemplate
 
 from nbtc.errors import InstructionError
-from nbtc.intrinsics import mbarrier
+from nbtc.intrinsics import cluster, fence, mbarrier
 from nbtc.jit import device
+from nbtc.ptx import kinds
+from nbtc.ptx.operands import check_operand
 from nbtc.ptx.staging import Emitter, Value, staged
 
 
@@ -123,3 +125,79 @@ def wait(bar, parity):
     """
     while not mbarrier.try_wait_parity(bar, parity):
         pass
+
+
+def _stages_of(name: str, piece: Any) -> int:
+    description = getattr(piece, "piece", None)
+    if description is None or not description.is_barrier or description.stages is None:
+        raise InstructionError(
+            f"pipeline.init: {name} is {piece}, needs barriers of a shared layout (layout.{name}, "
+            f"made by shared.barriers) without an index"
+        )
+    return description.stages
+
+
+def _returns_init(full: Any, empty: Any, producers: Any, consumers: Any) -> Any:
+    stages = _stages_of("full", full), _stages_of("empty", empty)
+    if stages[0] != stages[1]:
+        raise InstructionError(
+            f"pipeline.init: {stages[0]} full and {stages[1]} empty barriers; a ring has one of "
+            "each per stage"
+        )
+    for name, count in (("producers", producers), ("consumers", consumers)):
+        check_operand(f"pipeline.init: {name}", kinds.U32_KIND, count)
+    return types.none
+
+
+@staged(_returns_init)
+def init(e: Emitter, full: Any, empty: Any, producers: Any, consumers: Any) -> None:
+    """Initialise the barriers of a ring and make that visible to the TMA unit and the cluster.
+
+    Executed by one thread; a barrier of the block (or of the cluster) follows before any use.
+
+    Args:
+        e: given by the compiler.
+        full: barriers of a shared layout, one per stage.
+        empty: likewise.
+        producers: arrivals that fill a stage, 1 where one thread starts the copies of TMA.
+        consumers: arrivals that empty a stage, those of all blocks that its data went to.
+    """
+    stride = full.type.piece.stride, empty.type.piece.stride
+    for stage in range(full.type.piece.stages):
+        e.call(mbarrier.init, full + stage * stride[0], producers)
+        e.call(mbarrier.init, empty + stage * stride[1], consumers)
+    e.call(fence.mbarrier_init)
+
+
+@device
+def acquire(full, empty, state, tx_bytes):
+    """Wait until a stage is empty, expect its bytes, and return its full barrier for the copies.
+
+    Executed by the one thread that starts the copies.
+
+    Args:
+        full: barriers of the ring, ``layout.full``.
+        empty: barriers of the ring, ``layout.empty``.
+        state: the producer's pipeline state.
+        tx_bytes: bytes of all copies into this block's stage; whole boxes, also over the edge.
+    """
+    bar = full[state.stage]
+    wait(empty[state.stage], state.parity)
+    mbarrier.arrive_expect_tx(bar, tx_bytes)
+    return bar
+
+
+@device
+def release(bar, thread, blocks):
+    """Arrive once on an empty barrier of each block of the cluster: thread i tells block i.
+
+    Executed by all threads of a warpgroup (or by at least ``blocks`` of them), after the last read
+    of the stage: for wgmma, after the ``wait_group`` that covers it.
+
+    Args:
+        bar: the stage's barrier, ``layout.empty[stage]``; the same offset in every block.
+        thread: number of the thread among those that call, a 32-bit value.
+        blocks: blocks of the cluster.
+    """
+    if thread < blocks:
+        mbarrier.arrive_remote(cluster.mapa(bar, thread))
