@@ -115,6 +115,7 @@ class FunctionCode:
         self.serial = 0
         self.blocks: list[list[Step]] = [self.split(block) for block in function.blocks]
         undefined = undefined_reads(function)
+        self.poisoned = bool(undefined)
         for steps in self.blocks if undefined else ():
             for step in steps:
                 found = [(i, undefined[id(i)]) for i in step.instructions if id(i) in undefined]

@@ -57,14 +57,17 @@ class ActiveFrame(Frame):
 
     def __init__(self, code: FunctionCode, caller: ActiveFrame | None, caller_ins: Any,
                  local_base: int) -> None:
-        """Allocate registers with a recognisable garbage pattern."""
+        """Allocate registers; with a garbage pattern where one may be read before it is written."""
         self.code, self.function = code, code.function
         self.caller, self.caller_ins, self.local_base = caller, caller_ins, local_base
         self.bank = {}
         for bits, count in code.function.register_count.items():
             rows = count * 2 if bits == 128 else count
             dtype = np.bool_ if bits == 1 else (np.uint64 if bits == 128 else f"u{bits // 8}")
-            self.bank[bits] = np.full((rows, LANES), _FILL[bits], dtype)
+            if code.poisoned:
+                self.bank[bits] = np.full((rows, LANES), _FILL[bits], dtype)
+            else:
+                self.bank[bits] = np.zeros((rows, LANES), dtype)
         self.carry = np.zeros(LANES, bool)
         self.return_to: tuple[int, int] = (0, 0)
         self.params: Any = None
@@ -77,9 +80,25 @@ class ActiveFrame(Frame):
         if row is None:
             raise AttributeError(name)
         bank = self.bank.get(row[0])
-        rows = [] if bank is None else list(bank if bank.dtype == row[1] else bank.view(row[1]))
+        rows = Rows(np.zeros((0, LANES), row[1]) if bank is None else bank.view(row[1]))
         setattr(self, name, rows)
         return rows
+
+
+class Rows(dict):
+    """Row views of a register matrix by row number, made on first use."""
+
+    __slots__ = ("matrix",)
+
+    def __init__(self, matrix: np.ndarray) -> None:
+        """Start without views."""
+        super().__init__()
+        self.matrix = matrix
+
+    def __missing__(self, index: int) -> np.ndarray:
+        """Make the view of a row."""
+        row = self[index] = self.matrix[index]
+        return row
 
 
 class Join:
