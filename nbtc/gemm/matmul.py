@@ -200,14 +200,9 @@ class _Plan:
         pointers = tuple(_address(x) for x in operands)
         maps = self.maps.get(pointers)
         if maps is None:
-            maps = self.maps.add(
-                pointers,
-                tuple(
-                    # No array: the plan must not keep the caller's memory alive.
-                    TensorMap(d.with_address(p), None, _view(x, d.name))
-                    for d, p, x in zip(self.descriptions, pointers, operands, strict=True)
-                ),
-            )
+            maps = self._make_maps(operands, pointers)
+            if not self.emulated:
+                self.maps.add(pointers, maps)
         self.launch(streams.handle(stream) if stream is not None else 0)(
             *maps, *self.sizes, self.order, tuple(extra)
         )
@@ -215,6 +210,13 @@ class _Plan:
 
 
 _SM_COUNT = "MULTIPROCESSOR_COUNT"
+
+    def _make_maps(self, operands: Sequence[Any], pointers: Sequence[int]) -> tuple[TensorMap, ...]:
+        """Return the maps at these addresses; kept ones must not hold the caller's memory."""
+        return tuple(
+            TensorMap(d.with_address(p), x if self.emulated else None, _view(x, d.name))
+            for d, p, x in zip(self.descriptions, pointers, operands, strict=True)
+        )
 
 
 def _address(array: Any) -> int:
