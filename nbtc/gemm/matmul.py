@@ -22,6 +22,7 @@ from nbtc.layout.tensormap_description import TensorMapDescription
 from nbtc.tensormap import TensorMap
 
 _INPUTS = ("bfloat16", "float16")
+_SM_COUNT = "MULTIPROCESSOR_COUNT"
 _EMULATED_SMS = 4
 """SMs that the emulator pretends to have, so that small problems run several persistent waves."""
 
@@ -207,9 +208,6 @@ class _Plan:
             *maps, *self.sizes, self.order, tuple(extra)
         )
         return out
-
-
-_SM_COUNT = "MULTIPROCESSOR_COUNT"
 
     def _make_maps(self, operands: Sequence[Any], pointers: Sequence[int]) -> tuple[TensorMap, ...]:
         """Return the maps at these addresses; kept ones must not hold the caller's memory."""
