@@ -104,8 +104,6 @@ def report_deadlock(
     if barrier is not None and hasattr(barrier, "deadlock_text"):
         text, lines_of = barrier.deadlock_text(getattr(wait, "parity", None), path.warp)
         lines += lines_of
-        if not barrier.copies and barrier.current.expected and not barrier.current.delivered:
-            text += f"; no CTA issues a copy for {barrier.name}"
         text = f"{text}. {barrier.name}: {barrier.ledger()}"
         for other in (path.warp, *(w for w, _ in barrier.arrivers.values())):
             words, _ = stale_text(other)

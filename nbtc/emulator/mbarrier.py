@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from .clocks import Access, Clock, happened, join
 from .findings import BarrierInfo, Related
-from .race import place, related, where
+from .race import related, where
 
 if TYPE_CHECKING:
     from .machine import Cta, Instruction, Warp
@@ -46,6 +46,15 @@ class CopyRecord:
     bytes: int
     issued_phase: int
     landed_phase: int | None = None
+    valid: int = -1
+
+    @property
+    def text(self) -> str:
+        """Where, how many bytes, and from which rank of a cluster."""
+        rank = ""
+        if self.warp is not None and len(self.warp.cta.cluster.ctas) > 1:
+            rank = f" by rank {self.warp.cta.rank}"
+        return f"{where(self.ins)} ({self.bytes} B{rank})"
 
 
 @dataclass(slots=True)
@@ -106,6 +115,7 @@ class MBarrier:
         self.arrivers: dict[tuple[int, int], Any] = {}
         self.users: dict[int, tuple[int, Any, Any]] = {}
         self.commits = 0
+        self.advances: dict[int, int] = {}
         self.reported: set[str] = set()
 
     # -- names --------------------------------------------------------------------------------
@@ -258,6 +268,7 @@ class MBarrier:
         """Note a successful wait that proved ``phase`` (absolute) complete."""
         self.observed = max(self.observed, phase)
         self.waited = True
+        self.advances[warp.id] = self.advances.get(warp.id, 0) + 1
         before = warp.sync.waits.get(self)
         local = phase - self.base_phase
         stale = warp.sync.state.get("stale_wait")
@@ -421,7 +432,8 @@ class MBarrier:
 
     def ledger(self) -> str:
         """Commits and waits so far, for deadlock reports."""
-        return f"{self.commits} phases completed, last observed {self.observed - self.base_phase}"
+        advances = max(self.advances.values(), default=0)
+        return f"{self.commits} producer commits, {advances} consumer phase advances"
 
     def deadlock_text(
         self, parity: int | None, waiter: Warp | None = None
@@ -434,7 +446,6 @@ class MBarrier:
         lines: list[Related] = list(related("init", self.init_ins))
         expects = [e[0] for e in now.expects]
         copies = [c for c in self.copies if c.landed_phase == self.phase or c.landed_phase is None]
-        delivered_by = {place(c.ins) for c in copies}
         if now.expected or now.delivered:
             text += f", tx {now.delivered} of {now.expected} bytes delivered"
             missing = now.expected - now.delivered
@@ -445,11 +456,19 @@ class MBarrier:
             if expects:
                 text += f"; expect issued at {where(expects[-1])}"
                 lines += related("expect_tx", expects[-1])
-            if delivered_by:
-                shown = ", ".join(f"{f.rsplit('/', 1)[-1]}:{n}" for f, n in sorted(delivered_by))
-                text += f", copies at {shown}"
+            if copies:
+                text += ", copies at " + ", ".join(dict.fromkeys(c.text for c in copies[-8:]))
                 for copy in copies[-4:]:
                     lines += related("copy", copy.ins)
+            elif missing > 0:
+                text += (
+                    f"; rank {self.cta.rank} expects {now.expected} B on {self.name}, no CTA "
+                    "issues a copy for it"
+                )
+            valid = sum(c.valid for c in copies if c.valid >= 0)
+            if valid < sum(c.bytes for c in copies) and now.expected == valid:
+                whole = sum(c.bytes for c in copies)
+                text += f"; expect {valid} B for an edge box; TMA counts the full {whole} B"
         if self.pending > 0:
             bare = expects and all("arrive" not in e.op for e in expects)
             if bare and now.expected == now.delivered:

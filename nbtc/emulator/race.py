@@ -530,6 +530,10 @@ class Checks(Hooks):
             )
             if old.channel is not None:
                 text += f": {self._why(old, warp)}"
+        if (kind == "overwrite_while_read" and old.warp is not None
+                and old.warp.cta is not warp.cta
+                and old.warp.cta.cluster is warp.cta.cluster):  # fmt: skip
+            extra += f"; rank {warp.cta.rank} has no wait on rank {old.warp.cta.rank}"
         self.machine.finding(
             kind, text + extra, ins=ins, warp=warp, severity=severity, lanes=access.lanes,
             related=related(f"{old.what}", old.place),

@@ -363,12 +363,16 @@ def _tensor_load(warp: Warp, ins: Instruction, lane: int) -> None:
             )
         shared_write(warp, ins, landing.cta, span, landing.access)
         _check_swizzle(warp, ins, plan, landing.cta, lane)
+    boxes = plan.global_boxes
+    inside = sum(rows * width for _, rows, _, width in boxes)
+    for landing in landings:
+        landing.copy.valid = inside
     if region is not None:
         access = Access(
             landings[0].barrier.agent, None, write=False, is_async=True, warp=warp,
             lanes=1 << lane, place=ins, what=what, channel=landings[0].barrier,
         )  # fmt: skip
-        _global_boxes(warp, ins, region, plan.global_boxes, access)
+        _global_boxes(warp, ins, region, boxes, access)
         read = partial(_read_noting, plan, region, access, landings[0])
         _count_bytes(warp.machine.report.bytes_read, "global", plan.transaction_bytes)
     else:

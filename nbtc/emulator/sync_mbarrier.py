@@ -38,7 +38,7 @@ def use_mbarrier(
     if cta.exited and cta is not warp.cta:
         machine.fatal(
             "cta_exited",
-            f"rank {warp.cta.rank} uses an mbarrier of rank {cta.rank} after rank {cta.rank} "
+            f"rank {warp.cta.rank} remote {ins.parts[1]} to rank {cta.rank} after rank {cta.rank} "
             "exited; end with a cluster barrier (producer tail)",
             ins=ins, warp=warp, lanes=lanes,
         )  # fmt: skip
@@ -75,7 +75,7 @@ def use_mbarrier(
         )  # fmt: skip
         sync.clock[agent] = time
     if cta is not warp.cta and incoming:
-        note_incoming(cta, sync.agent, sync.time, warp, ins, "remote mbarrier operation")
+        note_incoming(cta, sync.agent, sync.time, warp, ins, f"remote {ins.parts[1]}")
     return barrier
 
 
@@ -100,9 +100,9 @@ def check_exit_of(cta: Cta) -> None:
         if known.get(agent, 0) < time:
             cta.machine.finding(
                 "cta_exited",
-                f"rank {cta.rank} can exit before the {what} by rank {warp.cta.rank} at "
-                f"{where(ins)}: nothing makes rank {cta.rank} wait for it; end with a cluster "
-                "barrier (producer tail)",
+                f"rank {warp.cta.rank} {what} to rank {cta.rank} at {where(ins)} can come after "
+                f"rank {cta.rank} exited: nothing makes rank {cta.rank} wait for it; end with a "
+                "cluster barrier (producer tail)",
                 ins=ins, warp=warp, cta=cta,
             )  # fmt: skip
     for access in cta.sync.state.get("copies", {}).values():

@@ -113,6 +113,7 @@ def test_c35_expecting_only_the_valid_bytes():
     report = run(body, [Map(a, (64, 64), "128B")])
     found = the(report, "deadlock")
     assert "8192 of 5120 bytes delivered; 3072 bytes more than expected" in found.message
+    assert "expect 5120 B for an edge box; TMA counts the full 8192 B" in found.message
 
 
 def fill_and_store(order):
@@ -272,13 +273,15 @@ def test_c73_a_rank_waits_for_bytes_that_nobody_sends():
     found = the(report, "deadlock")
     assert "full[0] of CTA rank 1" in found.message
     assert "tx 0 of 8192 bytes" in found.message
-    assert "no CTA issues a copy" in found.message
+    assert "rank 1 expects 8192 B on full[0] of CTA rank 1, no CTA issues a copy" in found.message
 
 
 def test_c75_half_of_the_bytes_expected():
     a = np.ones((64, 64), np.float16)
     report = run(multicast(expect=4096), [Map(a, (64, 64), "128B")], grid=2, cluster=(2, 1, 1))
-    assert "8192 of 4096 bytes delivered" in the(report, "deadlock").message
+    message = the(report, "deadlock").message
+    assert "8192 of 4096 bytes delivered" in message
+    assert "(8192 B by rank 0)" in message
 
 
 def leader(wait_for_peer):
