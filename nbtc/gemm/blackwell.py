@@ -79,7 +79,7 @@ def make_kernel(config: BlackwellConfig, function: Callable[..., Any] | None = N
     WORDS, B_GROUPS = config.scale_words, TILE_N // 128
     SFA_COLUMNS, SF_COLUMNS = tcgen05_mma.SCALE_COLUMNS * WORDS, config.scale_columns
     SF_START = ACCUMULATORS * TILE_N
-    CLC = config.schedule == "clc"
+    CLC, MULTICAST = config.schedule == "clc", config.ctas > 1
     CLAIMS = config.claims if CLC else 0
     # Readers of a claim: TMA, scheduler and epilogue warps of every CTA, MMA warps of first CTAs.
     CLAIM_ARRIVALS = CTAS * (2 + EPILOGUE_WARPS) + CTAS // PAIR
@@ -243,7 +243,7 @@ def make_kernel(config: BlackwellConfig, function: Callable[..., Any] | None = N
                     mbarrier.arrive_expect_tx(layout.clc_full[slot.stage], 16)
                     if rank == 0:
                         clc.try_cancel(layout.clc_response[slot.stage],
-                                       layout.clc_full[slot.stage], multicast=CTAS > 1)  # fmt: skip
+                                       layout.clc_full[slot.stage], multicast=MULTICAST)  # fmt: skip
                     slot = pipeline.advance(slot, CLAIMS)
                     tile, claim = next_tile(tile, step, claim)
                 if CTAS > 1 and rank == 0:
