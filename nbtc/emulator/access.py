@@ -62,8 +62,9 @@ def _widths(offsets: np.ndarray, size: int) -> int:
     return int(_or(offsets))
 
 
-def _diagnose_global(w: Any, ins: Instruction, address: np.ndarray, size: int,
-                     m: np.ndarray | None) -> None:
+def _diagnose_global(
+    w: Any, ins: Instruction, address: np.ndarray, size: int, m: np.ndarray | None
+) -> None:
     """Raise the fault of the first bad lane; return when all lanes are fine (several regions)."""
     for lane in range(LANES):
         if m is not None and not m[lane]:
@@ -72,8 +73,11 @@ def _diagnose_global(w: Any, ins: Instruction, address: np.ndarray, size: int,
         thread = w.index * LANES + lane
         align = min(size, 32)
         if place % align:
-            fault(ins, "misaligned", f"thread {thread}: address {place:#x} is not a multiple of "
-                  f"{align}")
+            fault(
+                ins,
+                "misaligned",
+                f"thread {thread}: address {place:#x} is not a multiple of {align}",
+            )
         try:
             w.machine.memory.locate(place, size)
         except MemoryFault as error:
@@ -102,8 +106,15 @@ def _scatter(rows: tuple, values: list[np.ndarray], m: np.ndarray | None) -> Non
             np.copyto(row, value, where=m)
 
 
-def load_global(w: Any, ins: Instruction, address: np.ndarray, width: int, signed: bool,
-                rows: tuple, m: np.ndarray | None) -> None:
+def load_global(
+    w: Any,
+    ins: Instruction,
+    address: np.ndarray,
+    width: int,
+    signed: bool,
+    rows: tuple,
+    m: np.ndarray | None,
+) -> None:
     """``ld.global`` (and const)."""
     address, m, first = _settle(address, m)
     if first == -1 and m is not None and not m.any():
@@ -140,8 +151,9 @@ def load_global(w: Any, ins: Instruction, address: np.ndarray, width: int, signe
     _scatter(rows, values, m)
 
 
-def _check_global_poison(w: Any, ins: Instruction, region: Region, offsets: np.ndarray, size: int,
-                         m: np.ndarray | None) -> None:
+def _check_global_poison(
+    w: Any, ins: Instruction, region: Region, offsets: np.ndarray, size: int, m: np.ndarray | None
+) -> None:
     assert region.initialised is not None
     index = offsets[:, None] + np.arange(size)
     good = region.initialised[index].all(axis=1)
@@ -149,13 +161,18 @@ def _check_global_poison(w: Any, ins: Instruction, region: Region, offsets: np.n
         good = good | ~m
     if not good.all():
         lane = int(np.argmin(good))
-        w.machine.finding("uninitialised-read", f"`{ins.text}` reads {region.name} at byte "
-                          f"{int(offsets[lane])} that was never written", ins=ins, warp=w,
-                          lanes=1 << lane)
+        w.machine.finding(
+            "uninitialised-read",
+            f"`{ins.text}` reads {region.name} at byte {int(offsets[lane])} that was never written",
+            ins=ins,
+            warp=w,
+            lanes=1 << lane,
+        )
 
 
-def store_global(w: Any, ins: Instruction, address: np.ndarray, width: int, rows: tuple,
-                 m: np.ndarray | None) -> None:
+def store_global(
+    w: Any, ins: Instruction, address: np.ndarray, width: int, rows: tuple, m: np.ndarray | None
+) -> None:
     """``st.global``."""
     address, m, first = _settle(address, m)
     if first == -1 and m is not None and not m.any():
@@ -172,8 +189,12 @@ def store_global(w: Any, ins: Instruction, address: np.ndarray, width: int, rows
     index = offsets >> _SHIFT[width] if width > 1 else offsets
     view = region.views[width]
     last = len(rows) - 1
-    if together < 0 or together & (size - 1) or region.base & (size - 1) or (
-            int(index.max()) + last >= view.size):
+    if (
+        together < 0
+        or together & (size - 1)
+        or region.base & (size - 1)
+        or (int(index.max()) + last >= view.size)
+    ):
         _diagnose_global(w, ins, address, size, m)
         for _, lanes in _groups(w, address, m):
             store_global(w, ins, address, width, rows, lanes)
@@ -198,8 +219,9 @@ def _write(view: np.ndarray, index: np.ndarray, rows: tuple, m: np.ndarray | Non
         view[index + k if k else index] = row if m is None else row[m]
 
 
-def _shared_offsets(w: Any, ins: Instruction, address: np.ndarray, size: int,
-                    m: np.ndarray | None) -> np.ndarray | None:
+def _shared_offsets(
+    w: Any, ins: Instruction, address: np.ndarray, size: int, m: np.ndarray | None
+) -> np.ndarray | None:
     """Offsets in the own CTA's shared memory, or None when a lane names another CTA."""
     offsets = address - w.cta.shared_origin
     together = int(_or(offsets))
@@ -207,13 +229,18 @@ def _shared_offsets(w: Any, ins: Instruction, address: np.ndarray, size: int,
         return None
     if together & (size - 1):
         lane = int(np.argmax((offsets & (size - 1)) != 0))
-        fault(ins, "misaligned", f"thread {w.index * LANES + lane}: shared address "
-              f"{int(address[lane]):#x} is not a multiple of {size}")
+        fault(
+            ins,
+            "misaligned",
+            f"thread {w.index * LANES + lane}: shared address "
+            f"{int(address[lane]):#x} is not a multiple of {size}",
+        )
     return offsets
 
 
-def _shared_fault(w: Any, ins: Instruction, address: np.ndarray, size: int, m: np.ndarray | None,
-                  cluster: bool) -> NoReturn:
+def _shared_fault(
+    w: Any, ins: Instruction, address: np.ndarray, size: int, m: np.ndarray | None, cluster: bool
+) -> NoReturn:
     for lane in range(LANES):
         if m is not None and not m[lane]:
             continue
@@ -225,9 +252,13 @@ def _shared_fault(w: Any, ins: Instruction, address: np.ndarray, size: int, m: n
         except MemoryFault as error:
             fault(ins, error.kind, f"thread {w.index * LANES + lane}: {error.message}")
         if cta is not w.cta and not cluster:
-            fault(ins, "out-of-bounds", f"thread {w.index * LANES + lane}: address {place:#x} is in "
-                  f"CTA rank {cta.rank}, but .shared::cta reaches only the own CTA (rank "
-                  f"{w.cta.rank}); use .shared::cluster")
+            fault(
+                ins,
+                "out-of-bounds",
+                f"thread {w.index * LANES + lane}: address {place:#x} is in "
+                f"CTA rank {cta.rank}, but .shared::cta reaches only the own CTA (rank "
+                f"{w.cta.rank}); use .shared::cluster",
+            )
     raise AssertionError("no lane is at fault")
 
 
@@ -243,16 +274,27 @@ def _remote(w: Any, ins: Instruction, address: np.ndarray, size: int, m: np.ndar
         if not 0 <= rank < len(ctas):
             _shared_fault(w, ins, address, size, m, True)
         offsets = address - ((rank << RANK_SHIFT) + SHARED_BASE)
-        good = (offsets[lanes] >= 0) & (offsets[lanes] + size <= ctas[rank].shared.size) & (
-            offsets[lanes] % size == 0)
+        good = (
+            (offsets[lanes] >= 0)
+            & (offsets[lanes] + size <= ctas[rank].shared.size)
+            & (offsets[lanes] % size == 0)
+        )
         if not good.all():
             _shared_fault(w, ins, address, size, m, True)
         out.append((ctas[rank], np.where(lanes, offsets, int(offsets[lanes][0])), lanes))
     return out
 
 
-def load_shared(w: Any, ins: Instruction, address: np.ndarray, width: int, signed: bool,
-                rows: tuple, m: np.ndarray | None, cluster: bool = False) -> None:
+def load_shared(
+    w: Any,
+    ins: Instruction,
+    address: np.ndarray,
+    width: int,
+    signed: bool,
+    rows: tuple,
+    m: np.ndarray | None,
+    cluster: bool = False,
+) -> None:
     """``ld.shared``."""
     address, m, first = _settle(address, m)
     if first == -1 and m is not None and not m.any():
@@ -268,8 +310,16 @@ def load_shared(w: Any, ins: Instruction, address: np.ndarray, width: int, signe
     _load_shared_at(w, ins, w.cta, offsets, width, signed, rows, m)
 
 
-def _load_shared_at(w: Any, ins: Instruction, cta: Any, offsets: np.ndarray, width: int,
-                    signed: bool, rows: tuple, m: np.ndarray | None) -> None:
+def _load_shared_at(
+    w: Any,
+    ins: Instruction,
+    cta: Any,
+    offsets: np.ndarray,
+    width: int,
+    signed: bool,
+    rows: tuple,
+    m: np.ndarray | None,
+) -> None:
     shared, machine = cta.shared, w.machine
     size = width * len(rows)
     index = offsets >> _SHIFT[width] if width > 1 else offsets
@@ -294,21 +344,34 @@ def _load_shared_at(w: Any, ins: Instruction, cta: Any, offsets: np.ndarray, wid
     _scatter(rows, values, m)
 
 
-def _poison(w: Any, ins: Instruction, cta: Any, offsets: np.ndarray, size: int,
-            m: np.ndarray | None) -> None:
+def _poison(
+    w: Any, ins: Instruction, cta: Any, offsets: np.ndarray, size: int, m: np.ndarray | None
+) -> None:
     for lane in range(LANES):
         if m is not None and not m[lane]:
             continue
         at = int(offsets[lane])
         if not cta.shared.initialised[at : at + size].all():
             w.machine.finding(
-                "uninitialised-read", f"`{ins.text}` reads shared memory at byte offset {at} of CTA "
-                f"rank {cta.rank}, which was never written", ins=ins, warp=w, lanes=1 << lane)
+                "uninitialised-read",
+                f"`{ins.text}` reads shared memory at byte offset {at} of CTA "
+                f"rank {cta.rank}, which was never written",
+                ins=ins,
+                warp=w,
+                lanes=1 << lane,
+            )
             return
 
 
-def store_shared(w: Any, ins: Instruction, address: np.ndarray, width: int, rows: tuple,
-                 m: np.ndarray | None, cluster: bool = False) -> None:
+def store_shared(
+    w: Any,
+    ins: Instruction,
+    address: np.ndarray,
+    width: int,
+    rows: tuple,
+    m: np.ndarray | None,
+    cluster: bool = False,
+) -> None:
     """``st.shared``."""
     address, m, first = _settle(address, m)
     if first == -1 and m is not None and not m.any():
@@ -324,8 +387,15 @@ def store_shared(w: Any, ins: Instruction, address: np.ndarray, width: int, rows
     _store_shared_at(w, ins, w.cta, offsets, width, rows, m)
 
 
-def _store_shared_at(w: Any, ins: Instruction, cta: Any, offsets: np.ndarray, width: int,
-                     rows: tuple, m: np.ndarray | None) -> None:
+def _store_shared_at(
+    w: Any,
+    ins: Instruction,
+    cta: Any,
+    offsets: np.ndarray,
+    width: int,
+    rows: tuple,
+    m: np.ndarray | None,
+) -> None:
     shared, machine = cta.shared, w.machine
     size = width * len(rows)
     if int(offsets.max()) + size > shared.size:
@@ -345,8 +415,9 @@ def _store_shared_at(w: Any, ins: Instruction, cta: Any, offsets: np.ndarray, wi
     machine.events += 1
 
 
-def _bank_conflicts(w: Any, ins: Instruction, offsets: np.ndarray, size: int,
-                    m: np.ndarray | None) -> None:
+def _bank_conflicts(
+    w: Any, ins: Instruction, offsets: np.ndarray, size: int, m: np.ndarray | None
+) -> None:
     """Count extra wavefronts; patterns are cached."""
     if m is not None:
         offsets = offsets[m]
@@ -380,20 +451,29 @@ def conflicts(offsets: np.ndarray, size: int) -> int:
     return extra
 
 
-def load_cluster(w: Any, ins: Instruction, address: np.ndarray, width: int, signed: bool,
-                 rows: tuple, m: np.ndarray | None) -> None:
+def load_cluster(
+    w: Any,
+    ins: Instruction,
+    address: np.ndarray,
+    width: int,
+    signed: bool,
+    rows: tuple,
+    m: np.ndarray | None,
+) -> None:
     """``ld.shared::cluster``."""
     load_shared(w, ins, address, width, signed, rows, m, True)
 
 
-def store_cluster(w: Any, ins: Instruction, address: np.ndarray, width: int, rows: tuple,
-                  m: np.ndarray | None) -> None:
+def store_cluster(
+    w: Any, ins: Instruction, address: np.ndarray, width: int, rows: tuple, m: np.ndarray | None
+) -> None:
     """``st.shared::cluster``."""
     store_shared(w, ins, address, width, rows, m, True)
 
 
-def _local_index(w: Any, ins: Instruction, address: np.ndarray, width: int, size: int,
-                 m: np.ndarray | None) -> np.ndarray:
+def _local_index(
+    w: Any, ins: Instruction, address: np.ndarray, width: int, size: int, m: np.ndarray | None
+) -> np.ndarray:
     together = int(_or(address))
     if together & (size - 1):
         fault(ins, "misaligned", f"local address is not a multiple of {size}")
@@ -403,8 +483,15 @@ def _local_index(w: Any, ins: Instruction, address: np.ndarray, width: int, size
     return (LANE * w.local.shape[1] + address) >> _SHIFT[width]
 
 
-def load_local(w: Any, ins: Instruction, address: np.ndarray, width: int, signed: bool,
-               rows: tuple, m: np.ndarray | None) -> None:
+def load_local(
+    w: Any,
+    ins: Instruction,
+    address: np.ndarray,
+    width: int,
+    signed: bool,
+    rows: tuple,
+    m: np.ndarray | None,
+) -> None:
     """``ld.local``."""
     address, m, first = _settle(address, m)
     if first == -1 and m is not None and not m.any():
@@ -417,8 +504,9 @@ def load_local(w: Any, ins: Instruction, address: np.ndarray, width: int, signed
     _scatter(rows, values, m)
 
 
-def store_local(w: Any, ins: Instruction, address: np.ndarray, width: int, rows: tuple,
-                m: np.ndarray | None) -> None:
+def store_local(
+    w: Any, ins: Instruction, address: np.ndarray, width: int, rows: tuple, m: np.ndarray | None
+) -> None:
     """``st.local``."""
     address, m, first = _settle(address, m)
     if first == -1 and m is not None and not m.any():
@@ -427,7 +515,9 @@ def store_local(w: Any, ins: Instruction, address: np.ndarray, width: int, rows:
     _write(w.local_views[width], index, rows, m)
 
 
-def _by_window(address: np.ndarray, m: np.ndarray | None) -> list[tuple[str, int, np.ndarray | None]]:
+def _by_window(
+    address: np.ndarray, m: np.ndarray | None
+) -> list[tuple[str, int, np.ndarray | None]]:
     """Split generic addresses by window: (space, window base, lanes)."""
     windows = address // WINDOW_SIZE
     first = int(windows[0])
@@ -445,12 +535,22 @@ def _by_window(address: np.ndarray, m: np.ndarray | None) -> list[tuple[str, int
     return out
 
 
-_WINDOW_NAMES = {SHARED_WINDOW // WINDOW_SIZE: "shared", LOCAL_WINDOW // WINDOW_SIZE: "local",
-                 PARAM_WINDOW // WINDOW_SIZE: "param"}
+_WINDOW_NAMES = {
+    SHARED_WINDOW // WINDOW_SIZE: "shared",
+    LOCAL_WINDOW // WINDOW_SIZE: "local",
+    PARAM_WINDOW // WINDOW_SIZE: "param",
+}
 
 
-def load_generic(w: Any, ins: Instruction, address: np.ndarray, width: int, signed: bool,
-                 rows: tuple, m: np.ndarray | None) -> None:
+def load_generic(
+    w: Any,
+    ins: Instruction,
+    address: np.ndarray,
+    width: int,
+    signed: bool,
+    rows: tuple,
+    m: np.ndarray | None,
+) -> None:
     """``ld`` without a space."""
     address, m, first = _settle(address, m)
     if first == -1 and m is not None and not m.any():
@@ -466,8 +566,9 @@ def load_generic(w: Any, ins: Instruction, address: np.ndarray, width: int, sign
             load_param_at(w, ins, address - (base + PARAM_BASE), width, signed, rows, lanes)
 
 
-def store_generic(w: Any, ins: Instruction, address: np.ndarray, width: int, rows: tuple,
-                  m: np.ndarray | None) -> None:
+def store_generic(
+    w: Any, ins: Instruction, address: np.ndarray, width: int, rows: tuple, m: np.ndarray | None
+) -> None:
     """``st`` without a space."""
     address, m, first = _settle(address, m)
     if first == -1 and m is not None and not m.any():
@@ -483,8 +584,9 @@ def store_generic(w: Any, ins: Instruction, address: np.ndarray, width: int, row
             fault(ins, "out-of-bounds", "store to a kernel parameter")
 
 
-def load_param(w: Any, offset: int, width: int, signed: bool, rows: tuple,
-               m: np.ndarray | None) -> None:
+def load_param(
+    w: Any, offset: int, width: int, signed: bool, rows: tuple, m: np.ndarray | None
+) -> None:
     """``ld.param`` of a kernel parameter at a constant offset."""
     data = w.machine.params
     for k, row in enumerate(rows):
@@ -498,8 +600,15 @@ def load_param(w: Any, offset: int, width: int, signed: bool, rows: tuple,
             np.copyto(row, value, where=m)
 
 
-def load_param_at(w: Any, ins: Instruction, offsets: np.ndarray, width: int, signed: bool,
-                  rows: tuple, m: np.ndarray | None) -> None:
+def load_param_at(
+    w: Any,
+    ins: Instruction,
+    offsets: np.ndarray,
+    width: int,
+    signed: bool,
+    rows: tuple,
+    m: np.ndarray | None,
+) -> None:
     """``ld.param`` through an address."""
     data = w.machine.params
     offsets, m, first = _settle(offsets, m)
@@ -512,13 +621,17 @@ def load_param_at(w: Any, ins: Instruction, offsets: np.ndarray, width: int, sig
         if row is None:
             continue
         index = (offsets + k * width)[:, None] + np.arange(width)
-        value = np.ascontiguousarray(data[index]).view(
-            _SIGNED[width] if signed else f"u{width}").reshape(-1)
+        value = (
+            np.ascontiguousarray(data[index])
+            .view(_SIGNED[width] if signed else f"u{width}")
+            .reshape(-1)
+        )
         _scatter((row,), [value], m)
 
 
-def load_frame(f: Any, offset: int, width: int, signed: bool, rows: tuple,
-               m: np.ndarray | None) -> None:
+def load_frame(
+    f: Any, offset: int, width: int, signed: bool, rows: tuple, m: np.ndarray | None
+) -> None:
     """``ld.param`` of a function parameter or call result in the frame."""
     area = f.params
     for k, row in enumerate(rows):
@@ -552,8 +665,9 @@ def is_const(w: Any, address: np.ndarray) -> np.ndarray:
     return out
 
 
-def mapa(w: Any, ins: Instruction, address: np.ndarray, rank: np.ndarray,
-         m: np.ndarray | None) -> np.ndarray:
+def mapa(
+    w: Any, ins: Instruction, address: np.ndarray, rank: np.ndarray, m: np.ndarray | None
+) -> np.ndarray:
     """``mapa``: the address of the same variable in another CTA of the cluster."""
     count = len(w.cta.cluster.ctas)
     wrong = rank >= count
@@ -561,7 +675,9 @@ def mapa(w: Any, ins: Instruction, address: np.ndarray, rank: np.ndarray,
         wrong = wrong & m
     if wrong.any():
         lane = int(wrong.argmax())
-        fault(ins, "illegal-instruction", f"CTA rank {int(rank[lane])} of a cluster with {count} CTAs")
+        fault(
+            ins, "illegal-instruction", f"CTA rank {int(rank[lane])} of a cluster with {count} CTAs"
+        )
     dtype = address.dtype.type
     cleared = address & dtype(~(0xFF << RANK_SHIFT) & ((1 << 8 * address.itemsize) - 1))
     return cleared | (rank.astype(address.dtype) << dtype(RANK_SHIFT))
@@ -588,8 +704,17 @@ def discard(w: Any, ins: Instruction, address: np.ndarray, m: np.ndarray | None)
     w.machine.events += 1
 
 
-def atomic(w: Any, ins: Instruction, space: str, op: str, kind: str, address: np.ndarray,
-           values: tuple, rows: tuple | None, m: np.ndarray | None) -> None:
+def atomic(
+    w: Any,
+    ins: Instruction,
+    space: str,
+    op: str,
+    kind: str,
+    address: np.ndarray,
+    values: tuple,
+    rows: tuple | None,
+    m: np.ndarray | None,
+) -> None:
     """``atom``/``red``: see `atomics`."""
     from .atomics import run_atomic
 

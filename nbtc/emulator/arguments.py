@@ -1,4 +1,4 @@
-"""Kernel arguments: arrays to emulated addresses, numbers to the parameter's width, maps to bytes."""
+"""Kernel arguments: arrays to addresses, numbers to the parameter's width, maps to bytes."""
 
 from __future__ import annotations
 
@@ -11,10 +11,18 @@ from .memory import owner_of
 from .program import Function, Variable
 
 _INT_RANGE = {
-    "u8": (0, 2**8 - 1), "s8": (-(2**7), 2**7 - 1), "b8": (-(2**7), 2**8 - 1),
-    "u16": (0, 2**16 - 1), "s16": (-(2**15), 2**15 - 1), "b16": (-(2**15), 2**16 - 1),
-    "u32": (-(2**31), 2**32 - 1), "s32": (-(2**31), 2**32 - 1), "b32": (-(2**31), 2**32 - 1),
-    "u64": (-(2**63), 2**64 - 1), "s64": (-(2**63), 2**64 - 1), "b64": (-(2**63), 2**64 - 1),
+    "u8": (0, 2**8 - 1),
+    "s8": (-(2**7), 2**7 - 1),
+    "b8": (-(2**7), 2**8 - 1),
+    "u16": (0, 2**16 - 1),
+    "s16": (-(2**15), 2**15 - 1),
+    "b16": (-(2**15), 2**16 - 1),
+    "u32": (-(2**31), 2**32 - 1),
+    "s32": (-(2**31), 2**32 - 1),
+    "b32": (-(2**31), 2**32 - 1),
+    "u64": (-(2**63), 2**64 - 1),
+    "s64": (-(2**63), 2**64 - 1),
+    "b64": (-(2**63), 2**64 - 1),
 }
 
 
@@ -43,8 +51,9 @@ def pack_arguments(machine: Any, function: Function, args: Any) -> np.ndarray:
     args = list(args)
     params = function.params
     if len(args) != len(params):
-        raise EmulatorError(f"kernel {function.name} takes {len(params)} parameters, got "
-                            f"{len(args)} arguments")
+        raise EmulatorError(
+            f"kernel {function.name} takes {len(params)} parameters, got {len(args)} arguments"
+        )
     arrays: list[tuple[str, np.ndarray]] = []
     slots: list[tuple[int, int]] = []
     for number, value in enumerate(args):
@@ -76,17 +85,22 @@ def _shape(array: np.ndarray) -> str:
     return f"{array.dtype} {'x'.join(map(str, array.shape)) or 'scalar'}"
 
 
-def _encode(parameter: Variable, value: Any, number: int, place: dict[int, int],
-            function: Function) -> bytes:
+def _encode(
+    parameter: Variable, value: Any, number: int, place: dict[int, int], function: Function
+) -> bytes:
     what = f"argument {number} of {function.name} (.{parameter.type} {parameter.name})"
     description = _description(value)
     if description is not None:
         if parameter.size != 128:
-            raise EmulatorError(f"{what} has {parameter.size} bytes; a tensor map needs a by-value "
-                                f"parameter of 128 bytes")
+            raise EmulatorError(
+                f"{what} has {parameter.size} bytes; a tensor map needs a by-value "
+                f"parameter of 128 bytes"
+            )
         if number not in place:
-            raise EmulatorError(f"{what}: the tensor map does not know its array; make it from a "
-                                f"NumPy array or set `.array`")
+            raise EmulatorError(
+                f"{what}: the tensor map does not know its array; make it from a "
+                f"NumPy array or set `.array`"
+            )
         data = description.pack(place[number])
         if len(data) != 128:
             raise EmulatorError(f"{what}: the packed map has {len(data)} bytes, not 128")
@@ -135,8 +149,9 @@ def _number(parameter: Variable, value: Any, what: str) -> bytes:
     if isinstance(value, (bool, np.bool_)):
         value = int(value)
     if not isinstance(value, (int, np.integer)):
-        raise EmulatorError(f"{what} takes an integer, got {value!r} of type "
-                            f"{type(value).__name__}")
+        raise EmulatorError(
+            f"{what} takes an integer, got {value!r} of type {type(value).__name__}"
+        )
     low, high = _INT_RANGE.get(kind, (0, -1))
     if kind.startswith("u"):
         low = -(1 << (8 * size - 1))  # libNVVM declares signed parameters unsigned too

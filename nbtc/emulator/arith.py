@@ -124,7 +124,8 @@ def bfe(a: np.ndarray, start: np.ndarray, length: np.ndarray) -> np.ndarray:
     sign = np.where(count == 0, unsigned.dtype.type(0), sign)
     field = np.minimum(count, np.maximum(bits - position, 0))
     out = (out & _ones(field, unsigned.dtype)) | np.where(
-        sign != 0, ~_ones(field, unsigned.dtype), unsigned.dtype.type(0))
+        sign != 0, ~_ones(field, unsigned.dtype), unsigned.dtype.type(0)
+    )
     return out.view(a.dtype)
 
 
@@ -147,8 +148,9 @@ def bmsk(start: np.ndarray, length: np.ndarray, clamp: bool) -> np.ndarray:
     """``bmsk.clamp/wrap.b32``."""
     if not clamp:
         start, length = start & U32(31), length & U32(31)
-    return (_ones(np.minimum(length, U32(32)).astype(I64), np.dtype(U32))
-            << np.minimum(start, U32(32)))
+    return _ones(np.minimum(length, U32(32)).astype(I64), np.dtype(U32)) << np.minimum(
+        start, U32(32)
+    )
 
 
 def szext(a: np.ndarray, n: np.ndarray, clamp: bool) -> np.ndarray:
@@ -241,12 +243,16 @@ def dp4a(a: np.ndarray, b: np.ndarray, c: np.ndarray, a_type: type, b_type: type
     return (c.astype(I64) + (x * y).sum(axis=1)).astype(U32)
 
 
-def dp2a(a: np.ndarray, b: np.ndarray, c: np.ndarray, a_type: type, b_type: type,
-         high: bool) -> np.ndarray:
+def dp2a(
+    a: np.ndarray, b: np.ndarray, c: np.ndarray, a_type: type, b_type: type, high: bool
+) -> np.ndarray:
     """Two-way 16x8-bit dot product plus accumulate; ``c`` is uint32 (wraps)."""
     x = a.view(a_type).astype(I64).reshape(-1, 2)
-    y = b.view(b_type).astype(I64).reshape(-1, 4)[:, 2:] if high else (
-        b.view(b_type).astype(I64).reshape(-1, 4)[:, :2])
+    y = (
+        b.view(b_type).astype(I64).reshape(-1, 4)[:, 2:]
+        if high
+        else (b.view(b_type).astype(I64).reshape(-1, 4)[:, :2])
+    )
     return (c.astype(I64) + (x * y).sum(axis=1)).astype(U32)
 
 

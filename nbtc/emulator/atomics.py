@@ -15,8 +15,22 @@ if TYPE_CHECKING:
 
     from .program import Instruction
 
-_WIDTH = {"b16": 2, "u32": 4, "s32": 4, "b32": 4, "f32": 4, "f16x2": 4, "bf16x2": 4, "u64": 8,
-          "s64": 8, "b64": 8, "f64": 8, "f16": 2, "bf16": 2, "b128": 16}
+_WIDTH = {
+    "b16": 2,
+    "u32": 4,
+    "s32": 4,
+    "b32": 4,
+    "f32": 4,
+    "f16x2": 4,
+    "bf16x2": 4,
+    "u64": 8,
+    "s64": 8,
+    "b64": 8,
+    "f64": 8,
+    "f16": 2,
+    "bf16": 2,
+    "b128": 16,
+}
 
 
 def _arithmetic(op: str, kind: str, flush: bool) -> Callable[[int, int], int]:
@@ -62,8 +76,9 @@ def _float_operation(op: str, kind: str, flush: bool) -> Callable[[int, int], in
     def run(a: int, b: int) -> int:
         x, y = (np.array([v], unsigned) for v in (a, b))
         if half:
-            wide = function(floats.bf16_to_f32(x.view(np.uint16)), floats.bf16_to_f32(
-                y.view(np.uint16)))
+            wide = function(
+                floats.bf16_to_f32(x.view(np.uint16)), floats.bf16_to_f32(y.view(np.uint16))
+            )
             return int(floats.f32_to_bf16(wide).view(unsigned)[0])
         x, y = x.view(element), y.view(element)
         if flush:
@@ -73,8 +88,17 @@ def _float_operation(op: str, kind: str, flush: bool) -> Callable[[int, int], in
     return run
 
 
-def run_atomic(w: Any, ins: Instruction, space: str, op: str, kind: str, address: np.ndarray,
-               values: tuple, rows: tuple | None, m: np.ndarray | None) -> None:
+def run_atomic(
+    w: Any,
+    ins: Instruction,
+    space: str,
+    op: str,
+    kind: str,
+    address: np.ndarray,
+    values: tuple,
+    rows: tuple | None,
+    m: np.ndarray | None,
+) -> None:
     """Execute an atomic of any space; old values go to ``rows`` (None for red)."""
     if space == "generic":
         for name, base, lanes in _by_window(address, m):
@@ -95,10 +119,12 @@ def run_atomic(w: Any, ins: Instruction, space: str, op: str, kind: str, address
                 fault(ins, "out-of-bounds", f"atomic on {region.name}, which is read-only")
             offsets = address - region.base
             if machine.hooks.wants_memory:
-                machine.hooks.atomic(w, "global", region, offsets, size,
-                                     None if lanes.all() else lanes, ins)
-            _each_lane(region.data, offsets, op, kind, values, rows, lanes,
-                       kind == "f32" and op == "add")
+                machine.hooks.atomic(
+                    w, "global", region, offsets, size, None if lanes.all() else lanes, ins
+                )
+            _each_lane(
+                region.data, offsets, op, kind, values, rows, lanes, kind == "f32" and op == "add"
+            )
             if region.initialised is not None:
                 for lane in np.nonzero(lanes)[0]:
                     region.initialised[offsets[lane] : offsets[lane] + size] = 1
@@ -106,17 +132,27 @@ def run_atomic(w: Any, ins: Instruction, space: str, op: str, kind: str, address
     else:
         for cta, offsets, lanes in _remote(w, ins, address, size, m):
             if cta is not w.cta and space != "cluster":
-                fault(ins, "out-of-bounds", f"address in CTA rank {cta.rank}, but .shared::cta "
-                      f"reaches only the own CTA; use .shared::cluster")
+                fault(
+                    ins,
+                    "out-of-bounds",
+                    f"address in CTA rank {cta.rank}, but .shared::cta "
+                    f"reaches only the own CTA; use .shared::cluster",
+                )
             if machine.hooks.wants_memory:
-                machine.hooks.atomic(w, "shared", cta, offsets, size,
-                                     None if lanes.all() else lanes, ins)
+                machine.hooks.atomic(
+                    w, "shared", cta, offsets, size, None if lanes.all() else lanes, ins
+                )
             for lane in np.nonzero(lanes)[0]:
                 at = int(offsets[lane])
                 if not cta.shared.initialised[at : at + size].all():
-                    machine.finding("uninitialised-read", f"`{ins.text}` works on shared memory at "
-                                    f"byte offset {at}, which was never written", ins=ins, warp=w,
-                                    lanes=1 << int(lane))
+                    machine.finding(
+                        "uninitialised-read",
+                        f"`{ins.text}` works on shared memory at "
+                        f"byte offset {at}, which was never written",
+                        ins=ins,
+                        warp=w,
+                        lanes=1 << int(lane),
+                    )
                     break
             _each_lane(cta.shared.data, offsets, op, kind, values, rows, lanes, False)
             for lane in np.nonzero(lanes)[0]:
@@ -125,23 +161,35 @@ def run_atomic(w: Any, ins: Instruction, space: str, op: str, kind: str, address
     machine.events += 1
 
 
-def _check_global(w: Any, ins: Instruction, address: np.ndarray, size: int,
-                  m: np.ndarray | None) -> None:
+def _check_global(
+    w: Any, ins: Instruction, address: np.ndarray, size: int, m: np.ndarray | None
+) -> None:
     for lane in range(LANES):
         if m is not None and not m[lane]:
             continue
         place = int(address[lane])
         if place % size:
-            fault(ins, "misaligned", f"thread {w.index * LANES + lane}: address {place:#x} is not a "
-                  f"multiple of {size}")
+            fault(
+                ins,
+                "misaligned",
+                f"thread {w.index * LANES + lane}: address {place:#x} is not a multiple of {size}",
+            )
         try:
             w.machine.memory.locate(place, size)
         except MemoryFault as error:
             fault(ins, error.kind, f"thread {w.index * LANES + lane}: {error.message}")
 
 
-def _each_lane(data: np.ndarray, offsets: np.ndarray, op: str, kind: str, values: tuple,
-               rows: tuple | None, lanes: np.ndarray, flush: bool) -> None:
+def _each_lane(
+    data: np.ndarray,
+    offsets: np.ndarray,
+    op: str,
+    kind: str,
+    values: tuple,
+    rows: tuple | None,
+    lanes: np.ndarray,
+    flush: bool,
+) -> None:
     width = _WIDTH[kind]
     parts = 2 if kind == "b128" else 1
     count = len(values[0]) // parts

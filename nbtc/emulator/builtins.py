@@ -14,7 +14,9 @@ from .machine import LANES, PARAM_BASE
 if TYPE_CHECKING:
     from .program import Instruction
 
-_FORMAT = re.compile(r"%[-+ #0]*(?:\*|\d+)?(?:\.(?:\*|\d+))?(hh|h|ll|l|j|z|t|L)?([diouxXcsfFeEgGaAp%])")
+_FORMAT = re.compile(
+    r"%[-+ #0]*(?:\*|\d+)?(?:\.(?:\*|\d+))?(hh|h|ll|l|j|z|t|L)?([diouxXcsfFeEgGaAp%])"
+)
 
 
 def call_builtin(warp: Any, ins: Instruction, name: str) -> None:

@@ -29,24 +29,61 @@ from .program import (
 )
 
 ROWS = {
-    "p": (1, np.bool_), "u8": (8, np.uint8), "s8": (8, np.int8), "u16": (16, np.uint16),
-    "s16": (16, np.int16), "f16": (16, np.float16), "u32": (32, np.uint32), "s32": (32, np.int32),
-    "f32": (32, np.float32), "u64": (64, np.uint64), "s64": (64, np.int64),
-    "f64": (64, np.float64), "x16": (32, np.uint16), "xs16": (32, np.int16),
-    "xf16": (32, np.float16), "xf32": (64, np.float32), "q": (128, np.uint64),
+    "p": (1, np.bool_),
+    "u8": (8, np.uint8),
+    "s8": (8, np.int8),
+    "u16": (16, np.uint16),
+    "s16": (16, np.int16),
+    "f16": (16, np.float16),
+    "u32": (32, np.uint32),
+    "s32": (32, np.int32),
+    "f32": (32, np.float32),
+    "u64": (64, np.uint64),
+    "s64": (64, np.int64),
+    "f64": (64, np.float64),
+    "x16": (32, np.uint16),
+    "xs16": (32, np.int16),
+    "xf16": (32, np.float16),
+    "xf32": (64, np.float32),
+    "q": (128, np.uint64),
 }
 TYPE_ROW = {
-    "pred": "p", "b8": "u8", "u8": "u8", "s8": "s8", "b16": "u16", "u16": "u16", "s16": "s16",
-    "f16": "f16", "bf16": "u16", "b32": "u32", "u32": "u32", "s32": "s32", "f32": "f32",
-    "tf32": "u32", "b64": "u64", "u64": "u64", "s64": "s64", "f64": "f64", "f16x2": "xf16",
-    "bf16x2": "x16", "u16x2": "x16", "s16x2": "xs16", "f32x2": "xf32",
+    "pred": "p",
+    "b8": "u8",
+    "u8": "u8",
+    "s8": "s8",
+    "b16": "u16",
+    "u16": "u16",
+    "s16": "s16",
+    "f16": "f16",
+    "bf16": "u16",
+    "b32": "u32",
+    "u32": "u32",
+    "s32": "s32",
+    "f32": "f32",
+    "tf32": "u32",
+    "b64": "u64",
+    "u64": "u64",
+    "s64": "s64",
+    "f64": "f64",
+    "f16x2": "xf16",
+    "bf16x2": "x16",
+    "u16x2": "x16",
+    "s16x2": "xs16",
+    "f32x2": "xf32",
 }
 BITS = {name: ROWS[row][0] for name, row in TYPE_ROW.items()}
 DTYPE = {name: np.dtype(ROWS[row][1]) for name, row in TYPE_ROW.items()}
 UNSIGNED = {8: "u8", 16: "u16", 32: "u32", 64: "u64", 1: "p"}
 SIGNED = {8: "s8", 16: "s16", 32: "s32", 64: "s64"}
-DYNAMIC_SPECIAL = {"clock", "clock_hi", "clock64", "globaltimer", "globaltimer_lo",
-                   "globaltimer_hi"}
+DYNAMIC_SPECIAL = {
+    "clock",
+    "clock_hi",
+    "clock64",
+    "globaltimer",
+    "globaltimer_lo",
+    "globaltimer_hi",
+}
 CODE, HANDLER, CALL, BRANCH, JUMP, TABLE, RETURN, EXIT, TRAP = range(9)
 
 
@@ -54,12 +91,24 @@ class Step:
     """One step of a block.
 
     ``kind`` is one of the constants above; code steps have ``plain``/``masked`` functions, made on
-    first use. ``masks``: (reads, writes) bit masks of 32-bit register rows per instruction, ``regs`` their union;
+    first use. ``masks``: (reads, writes) bit masks of 32-bit register rows per instruction,
+    ``regs`` their union;
     ``undefined``: reads of registers that no path has written; ``count``: instructions.
     """
 
-    __slots__ = ("code", "count", "entry", "instructions", "kind", "masked", "masks", "plain",
-                 "regs", "target", "undefined")
+    __slots__ = (
+        "code",
+        "count",
+        "entry",
+        "instructions",
+        "kind",
+        "masked",
+        "masks",
+        "plain",
+        "regs",
+        "target",
+        "undefined",
+    )
 
     def __init__(self, kind: int, instructions: list[Instruction], code: Any) -> None:
         """Store the instructions."""
@@ -98,7 +147,8 @@ def register_masks(ins: Instruction) -> tuple[int, int]:
                 else:
                     reads |= 1 << reg.index
     if ins.parts[0] in ("mma", "wgmma", "mbarrier", "tcgen05") or (
-            ins.guard is not None and writes):
+        ins.guard is not None and writes
+    ):
         reads |= writes
     return reads, writes
 
@@ -170,7 +220,9 @@ class FunctionCode:
 
     def terminator(self, ins: Instruction) -> Step:
         """Make the step of a control transfer."""
-        kind = {"bra": BRANCH, "brx": TABLE, "ret": RETURN, "exit": EXIT, "trap": TRAP}[ins.parts[0]]
+        kind = {"bra": BRANCH, "brx": TABLE, "ret": RETURN, "exit": EXIT, "trap": TRAP}[
+            ins.parts[0]
+        ]
         step = Step(kind, [ins], self)
         if kind == BRANCH:
             step.target = ins.operands[0].target  # type: ignore[attr-defined]
@@ -299,14 +351,15 @@ class Gen:
             name = TYPE_ROW[kind]
             if operand.bits == bits:
                 return self.row(name, operand.index)
-            if operand.bits > bits and bits > 1:
+            if operand.bits > bits > 1:
                 dtype = DTYPE[kind]
                 source = self.row(UNSIGNED[operand.bits], operand.index)
                 low = f"{source}.astype({self.obj(np.dtype(f'u{bits // 8}'))})"
                 return low if dtype.kind == "u" else f"{low}.view({self.obj(dtype)})"
             if operand.bits > 1 and bits > 1:
-                source = self.row((SIGNED if kind[0] == "s" else UNSIGNED)[operand.bits],
-                                  operand.index)
+                source = self.row(
+                    (SIGNED if kind[0] == "s" else UNSIGNED)[operand.bits], operand.index
+                )
                 return f"{source}.astype({self.obj(DTYPE[kind])})"
             self.ins.unmodelled(f"operand {operand.text} has {operand.bits} bits, not {bits}")
         if isinstance(operand, Not):
@@ -328,7 +381,8 @@ class Gen:
         target = operand.target
         if target is None:
             target = self.program.module.variables.get(operand.name) or (
-                self.program.module.functions.get(operand.name))
+                self.program.module.functions.get(operand.name)
+            )
         if target is None:
             self.ins.unmodelled(f"{operand.name} is not declared")
         if isinstance(target, Function):
@@ -401,14 +455,33 @@ def _keep(code: FunctionCode, row: np.ndarray) -> np.ndarray:
 
 
 _BASE_NAMES: dict[str, Any] = {
-    "np": np, "putmask": np.putmask, "full": lambda v, d: np.full(LANES, v, d),
-    "add": np.add, "subtract": np.subtract, "multiply": np.multiply, "divide": np.divide,
-    "bitwise_and": np.bitwise_and, "bitwise_or": np.bitwise_or, "bitwise_xor": np.bitwise_xor,
-    "invert": np.invert, "negative": np.negative, "absolute": np.abs, "minimum": np.minimum,
-    "maximum": np.maximum, "where": np.where, "sqrt": np.sqrt, "copysign": np.copysign,
-    "equal": np.equal, "not_equal": np.not_equal, "less": np.less, "less_equal": np.less_equal,
-    "greater": np.greater, "greater_equal": np.greater_equal, "isnan": np.isnan,
-    "left_shift": np.left_shift, "right_shift": np.right_shift,
+    "np": np,
+    "putmask": np.putmask,
+    "full": lambda v, d: np.full(LANES, v, d),
+    "add": np.add,
+    "subtract": np.subtract,
+    "multiply": np.multiply,
+    "divide": np.divide,
+    "bitwise_and": np.bitwise_and,
+    "bitwise_or": np.bitwise_or,
+    "bitwise_xor": np.bitwise_xor,
+    "invert": np.invert,
+    "negative": np.negative,
+    "absolute": np.abs,
+    "minimum": np.minimum,
+    "maximum": np.maximum,
+    "where": np.where,
+    "sqrt": np.sqrt,
+    "copysign": np.copysign,
+    "equal": np.equal,
+    "not_equal": np.not_equal,
+    "less": np.less,
+    "less_equal": np.less_equal,
+    "greater": np.greater,
+    "greater_equal": np.greater_equal,
+    "isnan": np.isnan,
+    "left_shift": np.left_shift,
+    "right_shift": np.right_shift,
     "logical_not": np.logical_not,
 }
 for _module, _prefix in ((arith, "i_"), (floats, "f_"), (access, "m_"), (convert, "c_")):

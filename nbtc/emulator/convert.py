@@ -11,13 +11,46 @@ from .program import Instruction
 
 _INT = {"s8", "u8", "s16", "u16", "s32", "u32", "s64", "u64"}
 _FLOAT = {"f16", "bf16", "f32", "f64"}
-_TYPES = _INT | _FLOAT | {
-    "f16x2", "bf16x2", "tf32", "e4m3x2", "e5m2x2", "e2m3x2", "e3m2x2", "e2m1x2", "ue8m0x2",
-    "e4m3x4", "e5m2x4", "e2m3x4", "e3m2x4", "e2m1x4", "s2f6x2", "b8", "b16", "b32", "b64"}
+_TYPES = (
+    _INT
+    | _FLOAT
+    | {
+        "f16x2",
+        "bf16x2",
+        "tf32",
+        "e4m3x2",
+        "e5m2x2",
+        "e2m3x2",
+        "e3m2x2",
+        "e2m1x2",
+        "ue8m0x2",
+        "e4m3x4",
+        "e5m2x4",
+        "e2m3x4",
+        "e3m2x4",
+        "e2m1x4",
+        "s2f6x2",
+        "b8",
+        "b16",
+        "b32",
+        "b64",
+    }
+)
 _ROUND_INT = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
-DTYPES = {"s8": np.int8, "u8": np.uint8, "s16": np.int16, "u16": np.uint16, "s32": np.int32,
-          "u32": np.uint32, "s64": np.int64, "u64": np.uint64, "f16": np.float16,
-          "bf16": np.uint16, "f32": np.float32, "f64": np.float64}
+DTYPES = {
+    "s8": np.int8,
+    "u8": np.uint8,
+    "s16": np.int16,
+    "u16": np.uint16,
+    "s32": np.int32,
+    "u32": np.uint32,
+    "s64": np.int64,
+    "u64": np.uint64,
+    "f16": np.float16,
+    "bf16": np.uint16,
+    "f32": np.float32,
+    "f64": np.float64,
+}
 Row = np.ndarray
 
 
@@ -34,8 +67,9 @@ def scalar(ins: Instruction) -> tuple[str, str, Callable[[Row], Row]]:
     dst, src = types_of(ins)
     mods = ins.mods
     ftz, sat = "ftz" in mods, "sat" in mods
-    mode = next((m for m in ("rni", "rzi", "rmi", "rpi", "rna", "rn", "rz", "rm", "rp")
-                 if m in mods), "")
+    mode = next(
+        (m for m in ("rni", "rzi", "rmi", "rpi", "rna", "rn", "rz", "rm", "rp") if m in mods), ""
+    )
     if dst in _INT and src in _INT:
         return dst, src, _int_to_int(dst, src, sat)
     if dst in _INT:
@@ -45,8 +79,11 @@ def scalar(ins: Instruction) -> tuple[str, str, Callable[[Row], Row]]:
     if src in _INT:
         return dst, src, _int_to_float(dst, src, mode or "rn", sat)
     if dst in _FLOAT and src in _FLOAT:
-        return dst, src, _float_to_float(dst, src, mode, ftz, sat, "relu" in mods,
-                                         "satfinite" in mods)
+        return (
+            dst,
+            src,
+            _float_to_float(dst, src, mode, ftz, sat, "relu" in mods, "satfinite" in mods),
+        )
     if dst == "tf32" and src == "f32":
         return "u32", "f32", _tf32(mode, "relu" in mods, "satfinite" in mods)
     ins.unmodelled(f"cvt from {src} to {dst}")
@@ -145,8 +182,9 @@ def _sticky(value: int) -> float:
     return float((kept << drop) * (1 if value >= 0 else -1))
 
 
-def _float_to_float(dst: str, src: str, mode: str, ftz: bool, sat: bool, relu: bool,
-                    satfinite: bool) -> Callable[[Row], Row]:
+def _float_to_float(
+    dst: str, src: str, mode: str, ftz: bool, sat: bool, relu: bool, satfinite: bool
+) -> Callable[[Row], Row]:
     integral = _ROUND_INT.get(mode)
 
     def finish(x: Row) -> Row:
@@ -182,8 +220,11 @@ def _float_to_float(dst: str, src: str, mode: str, ftz: bool, sat: bool, relu: b
 def narrow16(value: Row, dst: str, mode: str, satfinite: bool) -> Row:
     """Round float32/float64 rows to f16 (np.float16) or bf16 (uint16 bits)."""
     if dst == "bf16":
-        single = value if value.dtype == np.float32 else (
-            floats.odd_f32(value) if value.dtype == np.float64 else value.astype(np.float32))
+        single = (
+            value
+            if value.dtype == np.float32
+            else (floats.odd_f32(value) if value.dtype == np.float64 else value.astype(np.float32))
+        )
         bits = floats.f32_to_bf16(single, mode)
         if satfinite:
             over = ((bits & np.uint16(0x7F80)) == 0x7F80) & ~np.isnan(single)
@@ -192,7 +233,8 @@ def narrow16(value: Row, dst: str, mode: str, satfinite: bool) -> Row:
     out = value.astype(np.float16)
     if mode == "rz":
         past = (np.abs(out.astype(np.float64)) > np.abs(value.astype(np.float64))) & np.isfinite(
-            value)
+            value
+        )
         out = np.where(past, np.nextafter(out, np.float16(0)), out)
     elif mode in ("rm", "rp"):
         wide, exact = out.astype(np.float64), value.astype(np.float64)
@@ -221,8 +263,9 @@ def _tf32(mode: str, relu: bool, satfinite: bool) -> Callable[[Row], Row]:
         out = np.where(np.isinf(x), bits, out)
         if satfinite:
             over = (out & np.uint32(0x7F800000)) == 0x7F800000
-            out = np.where(over & ~np.isnan(x),
-                           (bits & np.uint32(0x80000000)) | np.uint32(0x7F7FE000), out)
+            out = np.where(
+                over & ~np.isnan(x), (bits & np.uint32(0x80000000)) | np.uint32(0x7F7FE000), out
+            )
         out = np.where(np.isnan(x), np.uint32(0x7FFFE000), out)
         if relu:
             out = np.where((bits >> np.uint32(31) != 0) & ~np.isnan(x), np.uint32(0), out)
@@ -241,11 +284,9 @@ def pack2(ins: Instruction, dst: str) -> Callable[[Row, Row], Row]:
 
     def convert(a: Row, b: Row) -> Row:
         parts = []
-        for x in (a, b):
-            if ftz:
-                x = floats.ftz(x)
-            if relu:
-                x = floats.relu(x)
+        for source in (a, b):
+            x = floats.ftz(source) if ftz else source
+            x = floats.relu(x) if relu else x
             parts.append(narrow16(x, half, mode, satfinite).view(np.uint16).astype(np.uint32))
         return (parts[0] << np.uint32(16)) | parts[1]
 

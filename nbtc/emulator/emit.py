@@ -114,16 +114,24 @@ def add_sub(gen: Gen, ins: Instruction) -> None:
 def mixed(gen: Gen, ins: Instruction, name: str, kind: str) -> None:
     """``add.f32.f16 d, a, c``: the first source is 16 bits wide."""
     dst, a, b = operands(ins, 3)
-    x = f"f_bf16_to_f32({gen.src(a, kind)})" if kind == "bf16" else (
-        f"{gen.src(a, kind)}.astype(np.float32)")
+    x = (
+        f"f_bf16_to_f32({gen.src(a, kind)})"
+        if kind == "bf16"
+        else (f"{gen.src(a, kind)}.astype(np.float32)")
+    )
     y = gen.src(b, "f32")
     mode = rounding(ins)
-    expr = f"{_PLAIN[name]}({x}, {y})" if mode == "rn" else f"f_arith_f32({name!r}, {x}, {y}, {mode!r})"
+    expr = (
+        f"{_PLAIN[name]}({x}, {y})"
+        if mode == "rn"
+        else f"f_arith_f32({name!r}, {x}, {y}, {mode!r})"
+    )
     gen.put(dst, "f32", f"f_saturate({expr})" if "sat" in ins.mods else expr)
 
 
-def float_binary(gen: Gen, ins: Instruction, name: str, kind: str, dst: Operand, a: Operand,
-                 b: Operand) -> None:
+def float_binary(
+    gen: Gen, ins: Instruction, name: str, kind: str, dst: Operand, a: Operand, b: Operand
+) -> None:
     """``add sub mul`` of any float type and rounding."""
     f = Floats(gen, ins, kind)
     if kind not in ("f16", "bf16", "f32", "f64", "f16x2", "bf16x2", "f32x2"):
@@ -216,8 +224,10 @@ def mad(gen: Gen, ins: Instruction) -> None:
 def mul24(gen: Gen, ins: Instruction) -> None:
     """24-bit multiply."""
     kind = ins.parts[-1]
-    expr = f"i_mul24({gen.src(ins.operands[1], kind)}, {gen.src(ins.operands[2], kind)}, " \
-           f"{'hi' in ins.mods})"
+    expr = (
+        f"i_mul24({gen.src(ins.operands[1], kind)}, {gen.src(ins.operands[2], kind)}, "
+        f"{'hi' in ins.mods})"
+    )
     if ins.parts[0] == "mad24":
         expr = f"{expr} + {gen.src(ins.operands[3], kind)}"
     gen.put(ins.operands[0], kind, expr)
@@ -232,8 +242,12 @@ def fma(gen: Gen, ins: Instruction) -> None:
     if "oob" in ins.mods:
         ins.unmodelled("fma.rn.oob")
     if len(ins.parts) > 2 and ins.parts[-2] == "f32" and kind in ("f16", "bf16"):
-        x, y = (f"f_bf16_to_f32({gen.src(o, kind)})" if kind == "bf16" else
-                f"{gen.src(o, kind)}.astype(np.float32)" for o in (a, b))
+        x, y = (
+            f"f_bf16_to_f32({gen.src(o, kind)})"
+            if kind == "bf16"
+            else f"{gen.src(o, kind)}.astype(np.float32)"
+            for o in (a, b)
+        )
         expr = f"f_fma_f32({x}, {y}, {gen.src(c, 'f32')}, {mode!r})"
         gen.put(dst, "f32", f"f_saturate({expr})" if "sat" in ins.mods else expr)
         return
@@ -299,8 +313,10 @@ def min_max(gen: Gen, ins: Instruction) -> None:
     kind, low = ins.parts[-1], ins.parts[0] == "min"
     dst, sources = ins.operands[0], ins.operands[1:]
     if kind in _INTS or kind in ("s16x2", "u16x2"):
-        expr = f"{'minimum' if low else 'maximum'}({gen.src(sources[0], kind)}, " \
-               f"{gen.src(sources[1], kind)})"
+        expr = (
+            f"{'minimum' if low else 'maximum'}({gen.src(sources[0], kind)}, "
+            f"{gen.src(sources[1], kind)})"
+        )
         if "relu" in ins.mods:
             expr = f"maximum({expr}, {expr}.dtype.type(0))"
         gen.put(dst, kind, expr)
@@ -395,8 +411,12 @@ def shift(gen: Gen, ins: Instruction) -> None:
 def funnel(gen: Gen, ins: Instruction) -> None:
     """``shf.{l,r}.{clamp,wrap}.b32``."""
     dst, a, b, c = operands(ins, 4)
-    gen.put(dst, "u32", f"i_shf({gen.src(a, 'u32')}, {gen.src(b, 'u32')}, {gen.src(c, 'u32')}, "
-                        f"{'l' in ins.mods}, {'wrap' in ins.mods})")
+    gen.put(
+        dst,
+        "u32",
+        f"i_shf({gen.src(a, 'u32')}, {gen.src(b, 'u32')}, {gen.src(c, 'u32')}, "
+        f"{'l' in ins.mods}, {'wrap' in ins.mods})",
+    )
 
 
 @emitter("bfe")
@@ -412,8 +432,11 @@ def bfi(gen: Gen, ins: Instruction) -> None:
     """``bfi``."""
     kind = ins.parts[-1].replace("b", "u")
     dst, a, b, c, d = operands(ins, 5)
-    gen.put(dst, kind, f"i_bfi({gen.src(a, kind)}, {gen.src(b, kind)}, {gen.src(c, 'u32')}, "
-                       f"{gen.src(d, 'u32')})")
+    gen.put(
+        dst,
+        kind,
+        f"i_bfi({gen.src(a, kind)}, {gen.src(b, kind)}, {gen.src(c, 'u32')}, {gen.src(d, 'u32')})",
+    )
 
 
 @emitter("bmsk", "szext")
@@ -421,8 +444,11 @@ def mask_extend(gen: Gen, ins: Instruction) -> None:
     """``bmsk`` and ``szext``."""
     kind = ins.parts[-1].replace("b", "u")
     dst, a, b = operands(ins, 3)
-    gen.put(dst, kind, f"i_{ins.parts[0]}({gen.src(a, kind)}, {gen.src(b, 'u32')}, "
-                       f"{'clamp' in ins.mods})")
+    gen.put(
+        dst,
+        kind,
+        f"i_{ins.parts[0]}({gen.src(a, kind)}, {gen.src(b, 'u32')}, {'clamp' in ins.mods})",
+    )
 
 
 @emitter("popc", "clz")
@@ -461,8 +487,11 @@ def prmt(gen: Gen, ins: Instruction) -> None:
     """``prmt.b32{.mode}``."""
     dst, a, b, c = operands(ins, 4)
     mode = ins.parts[2] if len(ins.parts) > 2 else ""
-    gen.put(dst, "u32", f"i_prmt({gen.src(a, 'u32')}, {gen.src(b, 'u32')}, {gen.src(c, 'u32')}, "
-                        f"{mode!r})")
+    gen.put(
+        dst,
+        "u32",
+        f"i_prmt({gen.src(a, 'u32')}, {gen.src(b, 'u32')}, {gen.src(c, 'u32')}, {mode!r})",
+    )
 
 
 @emitter("lop3")
@@ -499,13 +528,26 @@ def dot_product(gen: Gen, ins: Instruction) -> None:
     a_type = gen.obj(types[a_kind[0] == "u"])
     b_type = gen.obj((np.int8, np.uint8)[b_kind[0] == "u"])
     tail = f", {'hi' in ins.mods}" if ins.parts[0] == "dp2a" else ""
-    gen.put(dst, "u32", f"i_{ins.parts[0]}({gen.src(a, 'u32')}, {gen.src(b, 'u32')}, "
-                        f"{gen.src(c, 'u32')}, {a_type}, {b_type}{tail})")
+    gen.put(
+        dst,
+        "u32",
+        f"i_{ins.parts[0]}({gen.src(a, 'u32')}, {gen.src(b, 'u32')}, "
+        f"{gen.src(c, 'u32')}, {a_type}, {b_type}{tail})",
+    )
 
 
-_COMPARE = {"eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater",
-            "ge": "greater_equal", "lo": "less", "ls": "less_equal", "hi": "greater",
-            "hs": "greater_equal"}
+_COMPARE = {
+    "eq": "equal",
+    "ne": "not_equal",
+    "lt": "less",
+    "le": "less_equal",
+    "gt": "greater",
+    "ge": "greater_equal",
+    "lo": "less",
+    "ls": "less_equal",
+    "hi": "greater",
+    "hs": "greater_equal",
+}
 _OPPOSITE = {"eq": "ne", "ne": "eq", "lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}
 
 
@@ -582,9 +624,11 @@ def set_(gen: Gen, ins: Instruction) -> None:
         return
     bits = BITS[to]
     one = {"f32": 0x3F800000, "f16": 0x3C00, "bf16": 0x3F80, "f64": 0x3FF0000000000000}.get(
-        to, (1 << bits) - 1)
-    gen.put(dst, f"u{bits}", f"where({expr}, {gen.const(one, f'u{bits}')}, "
-                             f"{gen.const(0, f'u{bits}')})")
+        to, (1 << bits) - 1
+    )
+    gen.put(
+        dst, f"u{bits}", f"where({expr}, {gen.const(one, f'u{bits}')}, {gen.const(0, f'u{bits}')})"
+    )
 
 
 @emitter("selp")
@@ -622,7 +666,7 @@ def cvt(gen: Gen, ins: Instruction) -> None:
         a, b = gen.src(ins.operands[1], "f32"), gen.src(ins.operands[2], "f32")
         gen.put(dst, "u32", f"{function}({a}, {b})")
         return
-    if to in convert.DTYPES and source in convert.DTYPES or (to == "tf32"):
+    if (to in convert.DTYPES and source in convert.DTYPES) or (to == "tf32"):
         to, source, function = convert.scalar(ins)
         a = ins.operands[1]
         if to in _INTS and source in _INTS and "sat" not in ins.mods:

@@ -9,12 +9,38 @@ from .emit import emitter
 from .machine import PARAM_BASE
 from .program import Addr, Imm, Instruction, Operand, Reg, Sink, Symbol, Vec
 
-_SPACES = {"global": "global", "shared": "shared", "shared::cta": "shared",
-           "shared::cluster": "cluster", "local": "local", "const": "global", "param": "param",
-           "param::entry": "param", "param::func": "param"}
-_SIZES = {"b8": 1, "u8": 1, "s8": 1, "b16": 2, "u16": 2, "s16": 2, "f16": 2, "bf16": 2, "b32": 4,
-          "u32": 4, "s32": 4, "f32": 4, "f16x2": 4, "bf16x2": 4, "b64": 8, "u64": 8, "s64": 8,
-          "f64": 8, "b128": 16}
+_SPACES = {
+    "global": "global",
+    "shared": "shared",
+    "shared::cta": "shared",
+    "shared::cluster": "cluster",
+    "local": "local",
+    "const": "global",
+    "param": "param",
+    "param::entry": "param",
+    "param::func": "param",
+}
+_SIZES = {
+    "b8": 1,
+    "u8": 1,
+    "s8": 1,
+    "b16": 2,
+    "u16": 2,
+    "s16": 2,
+    "f16": 2,
+    "bf16": 2,
+    "b32": 4,
+    "u32": 4,
+    "s32": 4,
+    "f32": 4,
+    "f16x2": 4,
+    "bf16x2": 4,
+    "b64": 8,
+    "u64": 8,
+    "s64": 8,
+    "f64": 8,
+    "b128": 16,
+}
 
 
 def space_of(ins: Instruction) -> str:
@@ -85,7 +111,7 @@ def sources(gen: Gen, operand: Operand, kind: str) -> str:
 
 
 def _frame_variable(gen: Gen, operand: Operand) -> int | None:
-    """Offset in the frame's parameter area of a ``.param`` symbol that is not a kernel parameter."""
+    """Offset in the frame's parameter area of a ``.param`` symbol, None for kernel parameters."""
     if isinstance(operand, Addr) and isinstance(operand.base, Symbol):
         target = operand.base.target
         if target is not None and getattr(target, "space", "") == "param":
@@ -118,12 +144,15 @@ def load(gen: Gen, ins: Instruction) -> None:
             gen.line(f"m_load_param(w, {offset}, {width}, {signed}, {rows}, {gen.mask})")
             return
         text = address(gen, source, space)
-        gen.line(f"m_load_param_at(w, {gen.obj(ins)}, {text} - {PARAM_BASE}, {width}, {signed}, "
-                 f"{rows}, {gen.memory_mask})")
+        gen.line(
+            f"m_load_param_at(w, {gen.obj(ins)}, {text} - {PARAM_BASE}, {width}, {signed}, "
+            f"{rows}, {gen.memory_mask})"
+        )
         return
     text = address(gen, source, space)
-    gen.line(f"m_load_{space}(w, {gen.obj(ins)}, {text}, {width}, {signed}, {rows}, "
-             f"{gen.memory_mask})")
+    gen.line(
+        f"m_load_{space}(w, {gen.obj(ins)}, {text}, {width}, {signed}, {rows}, {gen.memory_mask})"
+    )
 
 
 @emitter("st")
@@ -134,8 +163,11 @@ def store(gen: Gen, ins: Instruction) -> None:
     if "async" in ins.mods or "bulk" in ins.mods:
         ins.unmodelled("asynchronous store")
     target, source = ins.operands[:2]
-    if isinstance(target, Addr) and isinstance(target.base, Symbol) and getattr(
-            target.base.target, "space", "") == "param":
+    if (
+        isinstance(target, Addr)
+        and isinstance(target.base, Symbol)
+        and getattr(target.base.target, "space", "") == "param"
+    ):
         space = "param"
     width = min(_SIZES[kind], 8)
     rows = sources(gen, source, kind)
@@ -167,10 +199,15 @@ def atomic(gen: Gen, ins: Instruction) -> None:
     values = [sources(gen, rest[1], kind)]
     if op == "cas":
         values.append(sources(gen, rest[2], kind))
-    rows = destinations(gen, dst, "b" + kind[1:] if kind[0] == "s" else kind) if (
-        not isinstance(dst, Sink)) else "None"
-    gen.line(f"m_atomic(w, {gen.obj(ins)}, {space!r}, {op!r}, {kind!r}, {text}, "
-             f"({', '.join(values)},), {rows}, {gen.memory_mask})")
+    rows = (
+        destinations(gen, dst, "b" + kind[1:] if kind[0] == "s" else kind)
+        if (not isinstance(dst, Sink))
+        else "None"
+    )
+    gen.line(
+        f"m_atomic(w, {gen.obj(ins)}, {space!r}, {op!r}, {kind!r}, {text}, "
+        f"({', '.join(values)},), {rows}, {gen.memory_mask})"
+    )
 
 
 @emitter("discard")

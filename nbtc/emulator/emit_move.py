@@ -9,9 +9,16 @@ from .emit import emitter
 from .machine import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW_SIZE
 from .program import Addr, Imm, Instruction, Operand, Reg, Special, Vec
 
-_WINDOWS = {"shared": SHARED_WINDOW, "shared::cta": SHARED_WINDOW, "shared::cluster": SHARED_WINDOW,
-            "local": LOCAL_WINDOW, "param": PARAM_WINDOW, "param::entry": PARAM_WINDOW,
-            "global": 0, "const": 0}
+_WINDOWS = {
+    "shared": SHARED_WINDOW,
+    "shared::cta": SHARED_WINDOW,
+    "shared::cluster": SHARED_WINDOW,
+    "local": LOCAL_WINDOW,
+    "param": PARAM_WINDOW,
+    "param::entry": PARAM_WINDOW,
+    "global": 0,
+    "const": 0,
+}
 
 
 @emitter("mov")
@@ -78,8 +85,11 @@ def pack(gen: Gen, dst: Operand, vec: Vec, kind: str) -> None:
     rows = [gen.src(item, inner) for item in vec.items]
     if gen.mask is None and isinstance(dst, Reg):
         view = gen.temporary(f"{gen.row(UNSIGNED[bits], dst.index)}.view({gen.obj(DTYPE[inner])})")
-        values = [gen.temporary(f"{row}.copy()") for row in rows[:-1]] + rows[-1:] \
-            if any(_same(item, dst) for item in vec.items) else rows
+        values = (
+            [gen.temporary(f"{row}.copy()") for row in rows[:-1]] + rows[-1:]
+            if any(_same(item, dst) for item in vec.items)
+            else rows
+        )
         for i, row in enumerate(values):
             gen.line(f"{view}[{i}::{count}] = {row}")
         return
@@ -88,8 +98,11 @@ def pack(gen: Gen, dst: Operand, vec: Vec, kind: str) -> None:
 
 
 def _same(item: Operand, dst: Operand) -> bool:
-    return isinstance(item, Reg) and isinstance(dst, Reg) and (item.bits, item.index) == (
-        dst.bits, dst.index)
+    return (
+        isinstance(item, Reg)
+        and isinstance(dst, Reg)
+        and (item.bits, item.index) == (dst.bits, dst.index)
+    )
 
 
 def unpack(gen: Gen, vec: Vec, a: Operand, kind: str) -> None:
@@ -158,8 +171,11 @@ def mapa(gen: Gen, ins: Instruction) -> None:
     address = gen.src(a, kind) if not isinstance(a, Reg) or a.bits >= BITS[kind] else None
     if address is None:
         ins.unmodelled("address register too narrow")
-    gen.put(dst, kind, f"m_mapa(w, {gen.obj(ins)}, {address}, {gen.src(rank, 'u32')}, "
-                       f"{gen.memory_mask})")
+    gen.put(
+        dst,
+        kind,
+        f"m_mapa(w, {gen.obj(ins)}, {address}, {gen.src(rank, 'u32')}, {gen.memory_mask})",
+    )
 
 
 @emitter("getctarank")
@@ -167,8 +183,10 @@ def getctarank(gen: Gen, ins: Instruction) -> None:
     """``getctarank{.shared::cluster}.u32/.u64 d, a``."""
     kind = ins.parts[-1]
     dst, a = ins.operands
-    expr = f"((({gen.src(a, kind)} >> {gen.const(24, kind)}) & {gen.const(0xFF, kind)})" \
-           f".astype({gen.obj(np.dtype(np.uint32))}))"
+    expr = (
+        f"((({gen.src(a, kind)} >> {gen.const(24, kind)}) & {gen.const(0xFF, kind)})"
+        f".astype({gen.obj(np.dtype(np.uint32))}))"
+    )
     gen.put(dst, "u32", expr)
 
 
@@ -178,16 +196,28 @@ def stack(gen: Gen, ins: Instruction) -> None:
     if ins.parts[0] == "alloca":
         align = ins.operands[2] if len(ins.operands) > 2 else Imm("8", 8)
         assert isinstance(align, Imm)
-        gen.put(ins.operands[0], "u64", f"m_alloca(w, f, {gen.src(ins.operands[1], 'u64')}, "
-                                        f"{align.value})")
+        gen.put(
+            ins.operands[0],
+            "u64",
+            f"m_alloca(w, f, {gen.src(ins.operands[1], 'u64')}, {align.value})",
+        )
     elif ins.parts[0] == "stacksave":
         gen.put(ins.operands[0], "u64", "full(w.local_top, np.uint64)")
     else:
         gen.line(f"w.local_top = int({gen.src(ins.operands[0], 'u64')}[0])")
 
 
-@emitter("prefetch", "prefetchu", "applypriority", "pmevent", "brkpt", "griddepcontrol",
-         "createpolicy", "setmaxnreg", "nanosleep")
+@emitter(
+    "prefetch",
+    "prefetchu",
+    "applypriority",
+    "pmevent",
+    "brkpt",
+    "griddepcontrol",
+    "createpolicy",
+    "setmaxnreg",
+    "nanosleep",
+)
 def hint(gen: Gen, ins: Instruction) -> None:
     """Instructions without an effect on values (createpolicy gives an opaque word)."""
     if ins.parts[0] == "createpolicy":

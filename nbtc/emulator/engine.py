@@ -140,8 +140,9 @@ class Program:
                 for ins in block.instructions:
                     for operand in ins.operands:
                         _collect(operand, names, todo)
-        return [v for v in self.module.variables.values()
-                if v.space == "shared" and v.name in names]
+        return [
+            v for v in self.module.variables.values() if v.space == "shared" and v.name in names
+        ]
 
 
 def _collect(operand: Any, names: set[str], todo: list[str]) -> None:
@@ -229,8 +230,12 @@ class EngineMachine(Machine):
         try:
             op.complete()
         except MemoryFault as error:
-            self.fatal(error.kind, error.message, ins=getattr(op, "ins", None),
-                       warp=getattr(op, "warp", None))
+            self.fatal(
+                error.kind,
+                error.message,
+                ins=getattr(op, "ins", None),
+                warp=getattr(op, "warp", None),
+            )
 
     def finish_one(self, at_random: bool) -> bool:
         """Complete one ready operation; False when none is ready."""
@@ -269,7 +274,8 @@ class EngineMachine(Machine):
             if base < SHARED_BASE + start or base % 16:
                 raise EmulatorError(
                     f"dynamic_smem_base={base} must be a multiple of 16 and at least "
-                    f"{SHARED_BASE + start} (static shared memory ends there)")
+                    f"{SHARED_BASE + start} (static shared memory ends there)"
+                )
             start = base - SHARED_BASE
         for variable in variables:
             if variable.dynamic:
@@ -277,8 +283,10 @@ class EngineMachine(Machine):
         used = start + dynamic if dynamic else offset
         padding = start - (offset + dynamic_align - 1) // dynamic_align * dynamic_align
         if used - max(padding, 0) > MAX_SHARED:
-            raise EmulatorError(f"{used} bytes of shared memory asked (static {offset}, dynamic "
-                                f"{dynamic}); a CTA has at most {MAX_SHARED}")
+            raise EmulatorError(
+                f"{used} bytes of shared memory asked (static {offset}, dynamic "
+                f"{dynamic}); a CTA has at most {MAX_SHARED}"
+            )
         self.shared_size = used
         self.dynamic_smem = dynamic
 
@@ -293,11 +301,13 @@ class EngineMachine(Machine):
             for place, name in variable.relocs.items():
                 symbol, _, extra = name.partition("+")
                 target = self.module.variables.get(symbol)
-                address = (target.offset if target is not None
-                           else self.program.function_address(symbol)) + int(extra or 0)
+                address = (
+                    target.offset if target is not None else self.program.function_address(symbol)
+                ) + int(extra or 0)
                 width = min(8, variable.size - place)
                 data[place : place + width] = np.frombuffer(
-                    address.to_bytes(8, "little"), np.uint8)[:width]
+                    address.to_bytes(8, "little"), np.uint8
+                )[:width]
             label = f"{variable.space} variable {variable.name}"
             self.memory.add(Region(variable.offset, data, label, variable.space == "global"))
 
@@ -309,8 +319,9 @@ class EngineMachine(Machine):
         code = self.program.code(self.entry)
         for rank in range(cx * cy * cz):
             inside = (rank % cx, rank // cx % cy, rank // (cx * cy))
-            ctaid = tuple(w * d + i for w, d, i in zip(where, self.cluster_dims, inside,
-                                                       strict=True))
+            ctaid = tuple(
+                w * d + i for w, d, i in zip(where, self.cluster_dims, inside, strict=True)
+            )
             cta: Any = Cta(cluster, rank, ctaid)  # type: ignore[arg-type]
             cta.shared = SharedMemory(self.shared_size, self.static_size)
             cta.shared_origin = (rank << RANK_SHIFT) | SHARED_BASE
@@ -421,8 +432,9 @@ class Scheduler:
             if path.wait is None:
                 return path if path.spin_events != events else None
             return path if path.wait.ready() else None
-        found = [p for p in paths if (p.spin_events != events if p.wait is None
-                                      else p.wait.ready())]
+        found = [
+            p for p in paths if (p.spin_events != events if p.wait is None else p.wait.ready())
+        ]
         if not found:
             return None
         return found[int(self.machine.random.random() * len(found))]
@@ -478,8 +490,10 @@ class Scheduler:
                 return True
             if self.expire():
                 return True
-            if machine.waiting_clusters and len(machine.clusters) * len(
-                    machine.clusters[0].ctas) < self.max_resident:
+            if (
+                machine.waiting_clusters
+                and len(machine.clusters) * len(machine.clusters[0].ctas) < self.max_resident
+            ):
                 self.start_next()
                 return True
             self.deadlock()
@@ -525,10 +539,21 @@ class Scheduler:
         raise Stop
 
 
-def launch(ptx: str | bytes, entry: str | None = None, *, grid: Any, block: Any, args: Any,
-           cluster: Any = (1, 1, 1), dynamic_smem: int = 0, seed: int = 0, checks: Any = True,
-           completion: str = "random", progress: Callable[[float], None] | None = None,
-           dynamic_smem_base: int | None = None) -> Report:
+def launch(
+    ptx: str | bytes,
+    entry: str | None = None,
+    *,
+    grid: Any,
+    block: Any,
+    args: Any,
+    cluster: Any = (1, 1, 1),
+    dynamic_smem: int = 0,
+    seed: int = 0,
+    checks: Any = True,
+    completion: str = "random",
+    progress: Callable[[float], None] | None = None,
+    dynamic_smem_base: int | None = None,
+) -> Report:
     """Run a kernel of a PTX text on the CPU and report what is wrong with it.
 
     Args:
@@ -629,34 +654,41 @@ def _check_shape(machine: EngineMachine, function: Function) -> None:
     block, directives = machine.block, function.directives
     nthreads = block[0] * block[1] * block[2]
     if nthreads > 1024 or block[2] > 64:
-        raise EmulatorError(f"block={block} has {nthreads} threads; a CTA has at most 1024 "
-                            f"(64 in z)")
+        raise EmulatorError(
+            f"block={block} has {nthreads} threads; a CTA has at most 1024 (64 in z)"
+        )
     required = directives.get("reqntid")
     if required:
         want = tuple(required) + (1,) * (3 - len(required))
         if want != block:
-            raise EmulatorError(f"block={block}, but kernel {function.name} requires {want} "
-                                f"(.reqntid)")
+            raise EmulatorError(
+                f"block={block}, but kernel {function.name} requires {want} (.reqntid)"
+            )
     most = directives.get("maxntid")
     if most and nthreads > int(np.prod(most)):
-        raise EmulatorError(f"block={block} has {nthreads} threads, but kernel {function.name} "
-                            f"allows at most {int(np.prod(most))} (.maxntid)")
+        raise EmulatorError(
+            f"block={block} has {nthreads} threads, but kernel {function.name} "
+            f"allows at most {int(np.prod(most))} (.maxntid)"
+        )
     fixed = directives.get("reqnctapercluster")
     if fixed:
         want = tuple(fixed) + (1,) * (3 - len(fixed))
         if machine.cluster_dims == (1, 1, 1):
             machine.cluster_dims = want  # type: ignore[assignment]
         elif machine.cluster_dims != want:
-            raise EmulatorError(f"cluster={machine.cluster_dims}, but kernel {function.name} "
-                                f"requires {want} (.reqnctapercluster)")
+            raise EmulatorError(
+                f"cluster={machine.cluster_dims}, but kernel {function.name} "
+                f"requires {want} (.reqnctapercluster)"
+            )
     machine.explicit_cluster = bool(fixed) or machine.cluster_dims != (1, 1, 1)
     size = int(np.prod(machine.cluster_dims))
     if size > 16:
         raise EmulatorError(f"cluster={machine.cluster_dims} has {size} CTAs; at most 16 exist")
     for g, c in zip(machine.grid, machine.cluster_dims, strict=True):
         if g % c:
-            raise EmulatorError(f"grid={machine.grid} is not a multiple of "
-                                f"cluster={machine.cluster_dims}")
+            raise EmulatorError(
+                f"grid={machine.grid} is not a multiple of cluster={machine.cluster_dims}"
+            )
 
 
 __all__ = ["BLOCKED", "Program", "Reg", "launch", "load", "triple"]

@@ -1,7 +1,7 @@
 """Floating-point operations of PTX on rows of lanes: rounding modes, fma, min/max, approximations.
 
-float16 rows are ``np.float16``; bfloat16 values travel as uint16 bit patterns in rows and as float32
-in between. Everything is exact (correctly rounded) except the ``approx`` functions, which are
+float16 rows are ``np.float16``; bfloat16 values travel as uint16 bit patterns in rows and as
+float32 in between. Everything is exact (correctly rounded) except the ``approx`` functions, which are
 computed in float64 and rounded once.
 """
 
@@ -147,9 +147,13 @@ def fma_f64(a: np.ndarray, b: np.ndarray, c: np.ndarray, mode: str = "rn") -> np
     magnitude_a, magnitude_b, magnitude_c = np.abs(a), np.abs(b), np.abs(c)
     product = a * b
     size = np.abs(product)
-    safe = ((magnitude_a < 1e140) & (magnitude_b < 1e140) & (magnitude_c < 1e280)
-            & ((size > 1e-250) | (a == 0) | (b == 0))
-            & ((magnitude_c > 1e-250) | (c == 0)))
+    safe = (
+        (magnitude_a < 1e140)
+        & (magnitude_b < 1e140)
+        & (magnitude_c < 1e280)
+        & ((size > 1e-250) | (a == 0) | (b == 0))
+        & ((magnitude_c > 1e-250) | (c == 0))
+    )
     if mode == "rn":
         t = _SPLIT * a
         ah = t - (t - a)
@@ -175,8 +179,9 @@ def fma_f64(a: np.ndarray, b: np.ndarray, c: np.ndarray, mode: str = "rn") -> np
             continue
         exact = Fraction(x) * Fraction(y) + Fraction(z)
         if exact == 0:
-            out[lane] = a[lane] * b[lane] + c[lane] if x == 0 or y == 0 else (
-                -0.0 if mode == "rm" else 0.0)
+            out[lane] = (
+                a[lane] * b[lane] + c[lane] if x == 0 or y == 0 else (-0.0 if mode == "rm" else 0.0)
+            )
         else:
             out[lane] = round_fraction(exact, mode)
     return out

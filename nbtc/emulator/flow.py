@@ -67,8 +67,9 @@ def _targets(items: list[Any]) -> set[int]:
         if isinstance(item, Instruction) and item.parts[0] in ("bra", "brx"):
             for operand in item.operands:
                 if isinstance(operand, Symbol):
-                    out.update(operand.target if isinstance(operand.target, list)
-                               else [operand.target])
+                    out.update(
+                        operand.target if isinstance(operand.target, list) else [operand.target]
+                    )
     return out
 
 
@@ -218,8 +219,11 @@ def _read(ins: Instruction) -> list[Reg]:
 
 def _parameters(function: Function) -> int:
     names = {p.name for p in function.params if p.space == "reg"}
-    return sum(1 << (index * 6 + _BANK[bits])
-               for (bits, index), name in function.register_names.items() if name in names)
+    return sum(
+        1 << (index * 6 + _BANK[bits])
+        for (bits, index), name in function.register_names.items()
+        if name in names
+    )
 
 
 __all__ = ["TERMINATORS", "build_blocks", "undefined_reads"]

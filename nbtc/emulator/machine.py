@@ -16,8 +16,7 @@ How a handler works
 ::
 
     @handler("mbarrier.try_wait", "mbarrier.test_wait")
-    def mbarrier_wait(warp: Warp, ins: Instruction) -> Wait | None:
-        ...
+    def mbarrier_wait(warp: Warp, ins: Instruction) -> Wait | None: ...
 
 ``warp.active`` (bool[32]) holds the lanes that execute: the path's mask, narrowed by the guard
 predicate. A handler is not called when no lane is left, except for opcodes registered with
@@ -95,7 +94,7 @@ class MemoryFault(Exception):
 
 
 class Stop(Exception):
-    """Raised after a fatal finding (`Machine.fatal`): the launch ends and its report is returned."""
+    """Raised after a fatal finding (`Machine.fatal`): the launch ends with its report."""
 
 
 class Wait:
@@ -117,7 +116,7 @@ class Wait:
         raise NotImplementedError
 
     def resume(self, warp: Warp) -> None:
-        """Finish the instruction (write results, join clocks); ``warp.active`` is as at the call."""
+        """Finish the instruction (write results); ``warp.active`` is as at the call."""
 
     def expire(self, warp: Warp) -> None:
         """End a weak wait without success (write a false predicate)."""
@@ -160,8 +159,8 @@ class Hooks:
     """Checks called by the engine; this base does nothing. Implemented by ``race.py``.
 
     ``offsets`` (int64[32]) are byte offsets inside ``target``. ``mask`` is bool[32], or None when
-    all 32 lanes access; offsets of lanes outside the mask are meaningless. ``size`` is bytes per lane (vector
-    accesses are one call with the whole size, up to 32). ``target`` is the `Cta` that owns the
+    all 32 lanes access; offsets of lanes outside the mask are meaningless. ``size`` is bytes per lane
+    (vector     accesses are one call with the whole size, up to 32). ``target`` is the `Cta` that owns the
     shared memory (``space == "shared"``) or the `Region` (``space == "global"``). Calls come
     *before* the bytes are read or written. Local, param and const accesses are not reported.
     ``ins.sem``/``ins.scope`` tell weak/relaxed/acquire/release/volatile.
@@ -176,16 +175,40 @@ class Hooks:
     def start_cluster(self, cluster: Cluster) -> None:
         """All CTAs and warps of the cluster exist, none has run."""
 
-    def load(self, warp: Warp, space: str, target: Any, offsets: np.ndarray, size: int,
-             mask: np.ndarray | None, ins: Instruction) -> None:
+    def load(
+        self,
+        warp: Warp,
+        space: str,
+        target: Any,
+        offsets: np.ndarray,
+        size: int,
+        mask: np.ndarray | None,
+        ins: Instruction,
+    ) -> None:
         """A generic-proxy load."""
 
-    def store(self, warp: Warp, space: str, target: Any, offsets: np.ndarray, size: int,
-              mask: np.ndarray | None, ins: Instruction) -> None:
+    def store(
+        self,
+        warp: Warp,
+        space: str,
+        target: Any,
+        offsets: np.ndarray,
+        size: int,
+        mask: np.ndarray | None,
+        ins: Instruction,
+    ) -> None:
         """A generic-proxy store."""
 
-    def atomic(self, warp: Warp, space: str, target: Any, offsets: np.ndarray, size: int,
-               mask: np.ndarray | None, ins: Instruction) -> None:
+    def atomic(
+        self,
+        warp: Warp,
+        space: str,
+        target: Any,
+        offsets: np.ndarray,
+        size: int,
+        mask: np.ndarray | None,
+        ins: Instruction,
+    ) -> None:
         """A generic-proxy atom or red."""
 
     def warp_sync(self, warp: Warp, lanes: np.ndarray, ins: Instruction) -> None:
@@ -209,14 +232,19 @@ class Hooks:
     def end_cluster(self, cluster: Cluster) -> None:
         """All CTAs of the cluster ended and its async operations are drained."""
 
-    def deadlock(self, machine: Machine, waiting: list[tuple[Path, Wait]],
-                 spinning: list[Path]) -> None:
+    def deadlock(
+        self, machine: Machine, waiting: list[tuple[Path, Wait]], spinning: list[Path]
+    ) -> None:
         """Nothing can make progress: report it (``machine.finding``). The launch ends after it."""
-        names = "; ".join(f"CTA {p.warp.cta.ctaid} warp {p.warp.index}: {w.describe()}"
-                          for p, w in waiting[:8])
-        machine.finding("deadlock", f"no warp can make progress: {names}",
-                        ins=waiting[0][1].ins if waiting else spinning[0].spin_ins,
-                        warp=waiting[0][0].warp if waiting else spinning[0].warp)
+        names = "; ".join(
+            f"CTA {p.warp.cta.ctaid} warp {p.warp.index}: {w.describe()}" for p, w in waiting[:8]
+        )
+        machine.finding(
+            "deadlock",
+            f"no warp can make progress: {names}",
+            ins=waiting[0][1].ins if waiting else spinning[0].spin_ins,
+            warp=waiting[0][0].warp if waiting else spinning[0].warp,
+        )
 
     def end(self, machine: Machine) -> None:
         """End of the launch (also after a fatal finding)."""
@@ -281,25 +309,43 @@ class Machine:
             return None
         return self.waiting_clusters.pop(0)
 
-    def finding(self, kind: str, message: str, *, ins: Instruction | None = None,
-                warp: Warp | None = None, cta: Cta | None = None, severity: str = "finding",
-                chain: tuple[Location, ...] | None = None, related: tuple = (),
-                barrier: Any = None, lanes: Any = None) -> None:
+    def finding(
+        self,
+        kind: str,
+        message: str,
+        *,
+        ins: Instruction | None = None,
+        warp: Warp | None = None,
+        cta: Cta | None = None,
+        severity: str = "finding",
+        chain: tuple[Location, ...] | None = None,
+        related: tuple = (),
+        barrier: Any = None,
+        lanes: Any = None,
+    ) -> None:
         """Record a finding (severity ``finding``, ``warning`` or ``advice``).
 
-        ``kind`` is a key of ``findings.KINDS``; ``chain`` is innermost first (without it: the position
-        of ``ins`` and the call stack of ``warp``), ``related`` holds `findings.Related` items,
-        ``barrier`` a `findings.BarrierInfo`, ``lanes`` bool[32] or a bit mask. Duplicates are merged
-        by ``Report.add``.
+        ``kind`` is a key of ``findings.KINDS``; ``chain`` is innermost first (without it: the
+        position of ``ins`` and the call stack of ``warp``), ``related`` holds `findings.Related`
+        items, ``barrier`` a `findings.BarrierInfo`, ``lanes`` bool[32] or a bit mask. Duplicates
+        are merged by ``Report.add``.
         """
         if chain is None and ins is not None:
             chain = warp.chain(ins) if warp is not None else ins.chain
         if cta is None and warp is not None:
             cta = warp.cta
-        self.report.add(severity, kind, message, chain=chain or (), related=related,
-                        cta=cta.ctaid if cta is not None else None,
-                        warp=warp.index if warp is not None else None, lanes=lanes,
-                        barrier=barrier, ptx_line=ins.ptx_line if ins is not None else 0)
+        self.report.add(
+            severity,
+            kind,
+            message,
+            chain=chain or (),
+            related=related,
+            cta=cta.ctaid if cta is not None else None,
+            warp=warp.index if warp is not None else None,
+            lanes=lanes,
+            barrier=barrier,
+            ptx_line=ins.ptx_line if ins is not None else 0,
+        )
 
     def fatal(self, kind: str, message: str, **where: Any) -> None:
         """Record a finding after which going on makes no sense, and end the launch."""
@@ -315,8 +361,9 @@ class Cluster:
         dims: (x, y, z) CTAs.
     """
 
-    def __init__(self, machine: Machine, clusterid: tuple[int, int, int],
-                 dims: tuple[int, int, int]) -> None:
+    def __init__(
+        self, machine: Machine, clusterid: tuple[int, int, int], dims: tuple[int, int, int]
+    ) -> None:
         """Create an empty cluster."""
         self.machine, self.clusterid, self.dims = machine, clusterid, dims
         self.ctas: list[Cta] = []
@@ -331,15 +378,22 @@ class Cluster:
         rank = address >> RANK_SHIFT
         offset = (address & ((1 << RANK_SHIFT) - 1)) - SHARED_BASE
         if not 0 <= rank < len(self.ctas):
-            raise MemoryFault("out-of-bounds", f"shared address {address:#x} names CTA rank {rank} "
-                              f"of a cluster with {len(self.ctas)} CTAs")
+            raise MemoryFault(
+                "out-of-bounds",
+                f"shared address {address:#x} names CTA rank {rank} "
+                f"of a cluster with {len(self.ctas)} CTAs",
+            )
         cta = self.ctas[rank]
         if offset < 0 or offset + size > cta.shared.size:
-            raise MemoryFault("out-of-bounds", f"shared access of {size} bytes at offset {offset} "
-                              f"(address {address:#x}), but the CTA has {cta.shared.size} bytes")
+            raise MemoryFault(
+                "out-of-bounds",
+                f"shared access of {size} bytes at offset {offset} "
+                f"(address {address:#x}), but the CTA has {cta.shared.size} bytes",
+            )
         if offset % align:
-            raise MemoryFault("misaligned", f"shared address {address:#x} is not a multiple of "
-                              f"{align}")
+            raise MemoryFault(
+                "misaligned", f"shared address {address:#x} is not a multiple of {align}"
+            )
         return cta, offset
 
 
@@ -372,8 +426,8 @@ class Cta:
 class Frame:
     """One function activation of a warp: registers and local memory.
 
-    ``bank[bits]``: matrix (rows, 32) of uint16/uint32/uint64 (bits 16, 32, 64), bool (1), uint8 (8),
-    uint64 (128: two rows per register, low half first, row = 2 * index).
+    ``bank[bits]``: matrix (rows, 32) of uint16/uint32/uint64 (bits 16, 32, 64), bool (1),
+    uint8 (8), uint64 (128: two rows per register, low half first, row = 2 * index).
     """
 
     function: Any
@@ -484,8 +538,14 @@ class Warp:
 
     # -- memory -----------------------------------------------------------------------------
 
-    def shared_offset(self, operand: Operand, size: int = 1, align: int = 1,
-                      lane: int | None = None, cluster: bool = False) -> tuple[Cta, int]:
+    def shared_offset(
+        self,
+        operand: Operand,
+        size: int = 1,
+        align: int = 1,
+        lane: int | None = None,
+        cluster: bool = False,
+    ) -> tuple[Cta, int]:
         """Resolve a shared address operand of one lane to (owning CTA, byte offset), checked.
 
         Accepts 32-bit shared addresses and generic addresses in the shared window.
@@ -504,7 +564,7 @@ class Warp:
         return self.machine.memory.locate(address, size)
 
     def read_generic(self, address: int, size: int, lane: int = 0) -> np.ndarray:
-        """Copy ``size`` bytes at a generic address (param window, global, shared, local of lane)."""
+        """Copy ``size`` bytes at a generic address (param, global, shared, local of lane)."""
         raise NotImplementedError
 
     # -- position ---------------------------------------------------------------------------
@@ -527,8 +587,9 @@ class HandlerEntry:
 
     __slots__ = ("always", "check", "function", "touches")
 
-    def __init__(self, function: Callable, check: Callable | None, always: bool,
-                 touches: bool) -> None:
+    def __init__(
+        self, function: Callable, check: Callable | None, always: bool, touches: bool
+    ) -> None:
         """Store the function and flags."""
         self.function, self.check, self.always, self.touches = function, check, always, touches
 
@@ -536,8 +597,12 @@ class HandlerEntry:
 _HANDLERS: dict[str, HandlerEntry] = {}
 
 
-def handler(*names: str, check: Callable[[Instruction], None] | None = None, always: bool = False,
-            touches: bool = True) -> Callable[[Callable], Callable]:
+def handler(
+    *names: str,
+    check: Callable[[Instruction], None] | None = None,
+    always: bool = False,
+    touches: bool = True,
+) -> Callable[[Callable], Callable]:
     """Register a handler for opcodes that start with one of the dotted ``names``.
 
     Args:
@@ -567,8 +632,37 @@ def find_handler(ins: Instruction) -> HandlerEntry | None:
 
 
 __all__ = [
-    "FULL", "LANE", "LANES", "LOCAL_WINDOW", "PARAM_BASE", "PARAM_WINDOW", "RANK_SHIFT",
-    "SHARED_BASE", "SHARED_WINDOW", "WINDOW_SIZE", "Addr", "AsyncOp", "Cluster", "Cta", "Frame",
-    "Hooks", "Imm", "Instruction", "Machine", "MemoryFault", "Not", "Operand", "Path", "Reg",
-    "Sink", "Special", "Stop", "Symbol", "Vec", "Wait", "Warp", "find_handler", "handler",
+    "FULL",
+    "LANE",
+    "LANES",
+    "LOCAL_WINDOW",
+    "PARAM_BASE",
+    "PARAM_WINDOW",
+    "RANK_SHIFT",
+    "SHARED_BASE",
+    "SHARED_WINDOW",
+    "WINDOW_SIZE",
+    "Addr",
+    "AsyncOp",
+    "Cluster",
+    "Cta",
+    "Frame",
+    "Hooks",
+    "Imm",
+    "Instruction",
+    "Machine",
+    "MemoryFault",
+    "Not",
+    "Operand",
+    "Path",
+    "Reg",
+    "Sink",
+    "Special",
+    "Stop",
+    "Symbol",
+    "Vec",
+    "Wait",
+    "Warp",
+    "find_handler",
+    "handler",
 ]

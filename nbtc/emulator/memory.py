@@ -26,8 +26,9 @@ class Region:
 
     __slots__ = ("base", "data", "initialised", "keep", "name", "size", "sync", "views", "writable")
 
-    def __init__(self, base: int, data: np.ndarray, name: str, writable: bool = True,
-                 keep: Any = None) -> None:
+    def __init__(
+        self, base: int, data: np.ndarray, name: str, writable: bool = True, keep: Any = None
+    ) -> None:
         """Wrap ``data`` (uint8, contiguous) at address ``base``."""
         self.base, self.data, self.name, self.size = base, data, name, data.size
         self.writable, self.keep = writable, keep
@@ -48,8 +49,9 @@ class SharedMemory:
     """Shared memory of one CTA.
 
     Attributes:
-        size: bytes; data, initialised: uint8, padded to a multiple of 16 bytes; initialised is 1 where
-        written; views: typed views of the first ``size`` bytes of ``data``; static_size: bytes before the dynamic part.
+        size: bytes; data, initialised: uint8, padded to a multiple of 16 bytes; initialised is 1
+        where written; views: typed views of the first ``size`` bytes of ``data``; static_size:
+        bytes before the dynamic part.
     """
 
     __slots__ = ("data", "init_views", "initialised", "size", "static_size", "sync", "views")
@@ -179,8 +181,9 @@ class GlobalMemory:
             if high > low:
                 buffer = (ctypes.c_ubyte * (high - low)).from_address(low)
                 data = np.frombuffer(buffer, np.uint8)
-                region = Region(base + low - owner_low, data, names, writable,
-                                [spans[i][3] for i in group])
+                region = Region(
+                    base + low - owner_low, data, names, writable, [spans[i][3] for i in group]
+                )
                 self.add(region)
             for i in group:
                 pointer = spans[i][3].__array_interface__["data"][0]
@@ -208,5 +211,13 @@ def owner_of(array: np.ndarray) -> np.ndarray:
     return array
 
 
-__all__ = ["GLOBAL_BASE", "LANES", "GlobalMemory", "Region", "SharedMemory", "byte_bounds",
-           "owner_of", "typed_views"]
+__all__ = [
+    "GLOBAL_BASE",
+    "LANES",
+    "GlobalMemory",
+    "Region",
+    "SharedMemory",
+    "byte_bounds",
+    "owner_of",
+    "typed_views",
+]

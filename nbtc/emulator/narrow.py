@@ -11,9 +11,26 @@ from .program import Instruction, Vec
 from .units import UnitFault
 from .units import convert as unit
 
-_BITS = {"f32": 32, "f16x2": 32, "bf16x2": 32, "e4m3x2": 16, "e5m2x2": 16, "e2m3x2": 16,
-         "e3m2x2": 16, "e2m1x2": 8, "ue8m0x2": 16, "s2f6x2": 16, "e4m3x4": 32, "e5m2x4": 32,
-         "e2m3x4": 32, "e3m2x4": 32, "e2m1x4": 16, "tf32": 32, "f16": 16, "bf16": 16}
+_BITS = {
+    "f32": 32,
+    "f16x2": 32,
+    "bf16x2": 32,
+    "e4m3x2": 16,
+    "e5m2x2": 16,
+    "e2m3x2": 16,
+    "e3m2x2": 16,
+    "e2m1x2": 8,
+    "ue8m0x2": 16,
+    "s2f6x2": 16,
+    "e4m3x4": 32,
+    "e5m2x4": 32,
+    "e2m3x4": 32,
+    "e3m2x4": 32,
+    "e2m1x4": 16,
+    "tf32": 32,
+    "f16": 16,
+    "bf16": 16,
+}
 
 
 class Narrow:
@@ -22,8 +39,9 @@ class Narrow:
     def __init__(self, ins: Instruction, target: str, source: str) -> None:
         """Read the modifiers."""
         self.target, self.source = target, source
-        self.rounding = next((m for m in ("rs", "rna", "rn", "rz", "rp", "rm") if m in ins.mods),
-                             "rn")
+        self.rounding = next(
+            (m for m in ("rs", "rna", "rn", "rz", "rp", "rm") if m in ins.mods), "rn"
+        )
         self.options = {"satfinite": "satfinite" in ins.mods, "relu": "relu" in ins.mods}
 
     def __call__(self, *rows: np.ndarray) -> np.ndarray:
@@ -31,8 +49,9 @@ class Narrow:
         random = None
         if self.rounding == "rs":
             *rows, random = rows  # type: ignore[assignment]
-        out = unit.cvt(self.target, self.source, rows, rounding=self.rounding, random=random,
-                       **self.options)
+        out = unit.cvt(
+            self.target, self.source, rows, rounding=self.rounding, random=random, **self.options
+        )
         return out.astype(f"u{_BITS[self.target] // 8}")
 
 

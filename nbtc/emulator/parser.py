@@ -41,13 +41,39 @@ _TOKEN = re.compile(
     |(?P<punct>[{}()\[\];,:+\-|!<>=*/&~^?])""",
     re.VERBOSE | re.DOTALL,
 )
-_TYPE_SIZE = {"pred": 1, "b8": 1, "u8": 1, "s8": 1, "b16": 2, "u16": 2, "s16": 2, "f16": 2,
-              "bf16": 2, "b32": 4, "u32": 4, "s32": 4, "f32": 4, "f16x2": 4, "bf16x2": 4,
-              "b64": 8, "u64": 8, "s64": 8, "f64": 8, "f32x2": 8, "b128": 16}
+_TYPE_SIZE = {
+    "pred": 1,
+    "b8": 1,
+    "u8": 1,
+    "s8": 1,
+    "b16": 2,
+    "u16": 2,
+    "s16": 2,
+    "f16": 2,
+    "bf16": 2,
+    "b32": 4,
+    "u32": 4,
+    "s32": 4,
+    "f32": 4,
+    "f16x2": 4,
+    "bf16x2": 4,
+    "b64": 8,
+    "u64": 8,
+    "s64": 8,
+    "f64": 8,
+    "f32x2": 8,
+    "b128": 16,
+}
 _REG_BITS = {**{k: v * 8 for k, v in _TYPE_SIZE.items()}, "pred": 1}
 _LINKAGE = {".extern", ".visible", ".weak", ".common"}
-_SPACES = {".global": "global", ".const": "const", ".shared": "shared", ".local": "local",
-           ".param": "param", ".shared::cta": "shared"}
+_SPACES = {
+    ".global": "global",
+    ".const": "const",
+    ".shared": "shared",
+    ".local": "local",
+    ".param": "param",
+    ".shared::cta": "shared",
+}
 _SPECIAL = re.compile(
     r"%(?:n?tid|n?ctaid|n?clusterid|cluster_n?ctaid)\.[xyzw]$|%(?:laneid|n?warpid|n?smid|gridid|"
     r"lanemask_(?:eq|le|lt|ge|gt)|clock|clock_hi|clock64|globaltimer(?:_lo|_hi)?|pm\d+(?:_64)?|"
@@ -88,7 +114,9 @@ class _Parser:
                 if text[position] == "\0":
                     break
                 line = self.line_of(position)
-                raise EmulatorError(f"PTX line {line}: cannot read {text[position:position + 20]!r}")
+                raise EmulatorError(
+                    f"PTX line {line}: cannot read {text[position : position + 20]!r}"
+                )
             kind = match.lastgroup
             if kind != "skip":
                 word = match.group()
@@ -132,7 +160,9 @@ class _Parser:
 
     def fail(self, message: str) -> NoReturn:
         place = self.places[self.at]
-        raise EmulatorError(f"PTX line {self.line_of(place)}: {message}, got {self.tokens[self.at]!r}")
+        raise EmulatorError(
+            f"PTX line {self.line_of(place)}: {message}, got {self.tokens[self.at]!r}"
+        )
 
     def peek(self) -> str:
         return self.tokens[self.at]
@@ -260,8 +290,9 @@ class _Parser:
             if number in cache:
                 return cache[number]
             file, line, _, parent, name, _, outer = self.locations[number]
-            here = Location(self.module.files.get(file, f"<file {file}>"), line,
-                            self.strings.get(name, name))
+            here = Location(
+                self.module.files.get(file, f"<file {file}>"), line, self.strings.get(name, name)
+            )
             if parent >= 0:
                 chain = (here, *chain_of(parent))
             elif outer is not None:
@@ -586,7 +617,9 @@ class _Parser:
                 if name in scope.labels:
                     return scope.labels[name]
                 scope = scope.parent
-            raise EmulatorError(f"function {function.name}: label {name} in `{where}` is not defined")
+            raise EmulatorError(
+                f"function {function.name}: label {name} in `{where}` is not defined"
+            )
 
         for ins, position, scope in self.pending:
             operand = ins.operands[position]
@@ -610,8 +643,16 @@ class _Parser:
         operands: list[Operand] = []
         branch = parts[0] == "bra" or (parts[0] == "brx")
         calling = parts[0] == "call"
-        ins = Instruction(op, parts, operands, guard, "", self.line_of(start),
-                          mods=frozenset(parts[1:]), function=function)
+        ins = Instruction(
+            op,
+            parts,
+            operands,
+            guard,
+            "",
+            self.line_of(start),
+            mods=frozenset(parts[1:]),
+            function=function,
+        )
         if calling:
             self.call_operands(operands)
         else:
@@ -684,7 +725,7 @@ class _Parser:
     def find_register(self, name: str) -> Reg | None:
         scope: _Scope | None = self.scope
         prefix = name.rstrip("0123456789")
-        number = name[len(prefix):]
+        number = name[len(prefix) :]
         while scope is not None:
             found = scope.names.get(name)
             if isinstance(found, Reg):

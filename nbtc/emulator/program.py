@@ -89,7 +89,7 @@ class Imm(Operand):
 
 
 class Special(Operand):
-    """A special register such as ``%tid.x`` or ``%cluster_ctarank`` (text without ``%`` in name)."""
+    """A special register such as ``%tid.x``; ``name`` has no ``%``."""
 
     __slots__ = ("name",)
 
@@ -238,12 +238,48 @@ class Instruction:
         )
 
 
-_NO_DESTINATION = frozenset((
-    "st", "red", "bra", "brx", "bar", "barrier", "cp", "fence", "membar", "prefetch", "prefetchu",
-    "discard", "applypriority", "nanosleep", "stmatrix", "setmaxnreg", "tensormap", "stackrestore",
-    "multimem", "griddepcontrol", "pmevent"))
-_ASIDE = frozenset(("wait_group", "commit", "st", "cp", "shift", "dealloc", "mma", "alloc",
-                    "relinquish_alloc_permit", "wait::ld", "wait::st", "commit_group", "fence"))
+_NO_DESTINATION = frozenset(
+    (
+        "st",
+        "red",
+        "bra",
+        "brx",
+        "bar",
+        "barrier",
+        "cp",
+        "fence",
+        "membar",
+        "prefetch",
+        "prefetchu",
+        "discard",
+        "applypriority",
+        "nanosleep",
+        "stmatrix",
+        "setmaxnreg",
+        "tensormap",
+        "stackrestore",
+        "multimem",
+        "griddepcontrol",
+        "pmevent",
+    )
+)
+_ASIDE = frozenset(
+    (
+        "wait_group",
+        "commit",
+        "st",
+        "cp",
+        "shift",
+        "dealloc",
+        "mma",
+        "alloc",
+        "relinquish_alloc_permit",
+        "wait::ld",
+        "wait::st",
+        "commit_group",
+        "fence",
+    )
+)
 
 
 def writes_operand(ins: Instruction, position: int) -> bool:

@@ -48,15 +48,22 @@ if TYPE_CHECKING:
 BLOCKED, ENDED, YIELDED = "blocked", "ended", "yielded"
 _NONE = bytes(LANES)
 _ALL = b"\1" * LANES
-_FILL = {1: False, 8: 0xCD, 16: 0x7FCD, 32: 0x7FCDCDCD, 64: 0x7FF8CDCDCDCDCDCD,
-         128: 0x7FF8CDCDCDCDCDCD}
+_FILL = {
+    1: False,
+    8: 0xCD,
+    16: 0x7FCD,
+    32: 0x7FCDCDCD,
+    64: 0x7FF8CDCDCDCDCDCD,
+    128: 0x7FF8CDCDCDCDCDCD,
+}
 
 
 class ActiveFrame(Frame):
     """Registers of one activation; row lists (``u32``, ``f32``, ...) are made on first use."""
 
-    def __init__(self, code: FunctionCode, caller: ActiveFrame | None, caller_ins: Any,
-                 local_base: int) -> None:
+    def __init__(
+        self, code: FunctionCode, caller: ActiveFrame | None, caller_ins: Any, local_base: int
+    ) -> None:
         """Allocate registers; with a garbage pattern where one may be read before it is written."""
         self.code, self.function = code, code.function
         self.caller, self.caller_ins, self.local_base = caller, caller_ins, local_base
@@ -106,8 +113,9 @@ class Join:
 
     __slots__ = ("block", "frame", "have", "parent", "step", "want")
 
-    def __init__(self, block: int, step: int, frame: Frame, want: np.ndarray,
-                 parent: Join | None) -> None:
+    def __init__(
+        self, block: int, step: int, frame: Frame, want: np.ndarray, parent: Join | None
+    ) -> None:
         """Wait at (block, step) of ``frame`` for the lanes ``want``."""
         self.block, self.step, self.frame, self.parent = block, step, frame, parent
         self.want = want.copy()
@@ -117,11 +125,32 @@ class Join:
 class ActivePath(Path):
     """A path with its position and join."""
 
-    __slots__ = ("block", "edge", "edge_count", "edge_hash", "expired", "frame", "join", "mask",
-                 "order", "spin_events", "spin_ins", "step", "wait", "warp")
+    __slots__ = (
+        "block",
+        "edge",
+        "edge_count",
+        "edge_hash",
+        "expired",
+        "frame",
+        "join",
+        "mask",
+        "order",
+        "spin_events",
+        "spin_ins",
+        "step",
+        "wait",
+        "warp",
+    )
 
-    def __init__(self, warp: EngineWarp, mask: np.ndarray, frame: Any, block: int, step: int,
-                 join: Join | None) -> None:
+    def __init__(
+        self,
+        warp: EngineWarp,
+        mask: np.ndarray,
+        frame: Any,
+        block: int,
+        step: int,
+        join: Join | None,
+    ) -> None:
         """Start at a position."""
         self.warp, self.mask, self.frame = warp, mask, frame
         self.block, self.step, self.join = block, step, join
@@ -215,8 +244,11 @@ class EngineWarp(Warp):
         if isinstance(operand, Special):
             from .codegen import DYNAMIC_SPECIAL
 
-            row = (self.timer(operand.name) if operand.name in DYNAMIC_SPECIAL
-                   else self.special(operand.name))
+            row = (
+                self.timer(operand.name)
+                if operand.name in DYNAMIC_SPECIAL
+                else self.special(operand.name)
+            )
             return row if dtype is None else row.astype(dtype)
         if isinstance(operand, Symbol):
             return np.full(LANES, self.symbol_address(operand), dtype or np.uint64)
@@ -314,8 +346,12 @@ class EngineWarp(Warp):
         mask = self.active if mask is None else mask
         first = vec.items[0]
         values = np.ascontiguousarray(values)
-        if mask.tobytes() == _ALL and isinstance(first, Reg) and first.bits == (
-                values.itemsize * 8) and all(isinstance(i, Reg) for i in vec.items):
+        if (
+            mask.tobytes() == _ALL
+            and isinstance(first, Reg)
+            and first.bits == (values.itemsize * 8)
+            and all(isinstance(i, Reg) for i in vec.items)
+        ):
             bank = self.frame.bank[first.bits]
             bank[self.rows(vec)] = values.view(bank.dtype)
             return
@@ -324,14 +360,21 @@ class EngineWarp(Warp):
 
     # -- memory ------------------------------------------------------------------------------
 
-    def shared_offset(self, operand: Operand, size: int = 1, align: int = 1,
-                      lane: int | None = None, cluster: bool = False) -> tuple[Cta, int]:
+    def shared_offset(
+        self,
+        operand: Operand,
+        size: int = 1,
+        align: int = 1,
+        lane: int | None = None,
+        cluster: bool = False,
+    ) -> tuple[Cta, int]:
         """Resolve a shared address (see `Warp.shared_offset`)."""
         address = int(self.address(operand)[self.lane if lane is None else lane])
         return self.locate_shared(address, size, align, cluster)
 
-    def locate_shared(self, address: int, size: int = 1, align: int = 1,
-                      cluster: bool = False) -> tuple[Cta, int]:
+    def locate_shared(
+        self, address: int, size: int = 1, align: int = 1, cluster: bool = False
+    ) -> tuple[Cta, int]:
         """Resolve a shared or generic address of this warp."""
         if address >> 32:
             if not SHARED_WINDOW <= address < SHARED_WINDOW + WINDOW_SIZE:
@@ -339,8 +382,11 @@ class EngineWarp(Warp):
             address -= SHARED_WINDOW
         cta, offset = self.cta.cluster.locate_shared(address, size, align)
         if cta is not self.cta and not cluster:
-            raise MemoryFault("out-of-bounds", f"address {address:#x} is in CTA rank {cta.rank}, but "
-                              f"this instruction reaches only the own CTA (rank {self.cta.rank})")
+            raise MemoryFault(
+                "out-of-bounds",
+                f"address {address:#x} is in CTA rank {cta.rank}, but "
+                f"this instruction reaches only the own CTA (rank {self.cta.rank})",
+            )
         return cta, offset
 
     def read_generic(self, address: int, size: int, lane: int = 0) -> np.ndarray:
@@ -414,8 +460,12 @@ class Runner:
                     if not active.any() and not step.entry.always:
                         continue
                 w.active = active
-                if w.watch and step.regs & w.watch and step.entry.touches and (
-                        w.watch_frame is frame):
+                if (
+                    w.watch
+                    and step.regs & w.watch
+                    and step.entry.touches
+                    and (w.watch_frame is frame)
+                ):
                     self.touch(w, step)
                 path.step = i
                 wait = step.entry.function(w, ins)
@@ -427,7 +477,7 @@ class Runner:
                 if budget < 0:
                     path.step = i
                     return YIELDED
-            elif kind == JUMP or kind == BRANCH:
+            elif kind in (JUMP, BRANCH):
                 target = step.target
                 if kind == BRANCH:
                     w.count += 1
@@ -441,14 +491,19 @@ class Runner:
                         continue
                     if bits != packed:
                         taken = taken.copy()  # a register row changes under the path
-                        self.split(path, taken, ins, [(target, taken), (
-                            path.block + 1, mask & ~taken)])
+                        self.split(
+                            path, taken, ins, [(target, taken), (path.block + 1, mask & ~taken)]
+                        )
                         return YIELDED
                 elif step.count:
                     w.count += 1
                 join = path.join
-                if join is not None and join.block == target and join.frame is frame and (
-                        join.step == 0):
+                if (
+                    join is not None
+                    and join.block == target
+                    and join.frame is frame
+                    and (join.step == 0)
+                ):
                     return self.arrive(path)
                 if target <= path.block:
                     budget -= 1
@@ -476,7 +531,7 @@ class Runner:
                     i = path.step
                 else:
                     i += 1
-            elif kind == RETURN or kind == EXIT:
+            elif kind in (RETURN, EXIT):
                 ins = step.instructions[0] if step.instructions else None
                 w.count += 1
                 leaving = mask
@@ -492,8 +547,9 @@ class Runner:
                             path.step = i + 1
                             self.exit_lanes(w, leaving, path.join)
                             return YIELDED
-                        self.split(path, leaving, ins, [(-1, leaving), (
-                            path.block + 1, mask & ~leaving)])
+                        self.split(
+                            path, leaving, ins, [(-1, leaving), (path.block + 1, mask & ~leaving)]
+                        )
                         return YIELDED
                 if kind == RETURN and frame.caller is not None:
                     join = path.join
@@ -503,8 +559,11 @@ class Runner:
                     self.leave(path)
                     frame = path.frame
                     join = path.join
-                    if join is not None and join.frame is frame and (
-                            join.block, join.step) == (path.block, path.step):
+                    if (
+                        join is not None
+                        and join.frame is frame
+                        and (join.block, join.step) == (path.block, path.step)
+                    ):
                         return self.arrive(path)
                     steps = frame.code.blocks[path.block]
                     i = path.step
@@ -526,33 +585,46 @@ class Runner:
     def touch(self, w: Any, step: Step) -> None:
         """Report each instruction of a step that touches watched registers."""
         for ins, (reads, writes) in zip(step.instructions, step.masks, strict=True):
-            reads, writes = reads & w.watch, writes & w.watch
-            if reads or writes:
-                self.machine.hooks.touch(w, ins, reads, writes)
+            if (reads | writes) & w.watch:
+                self.machine.hooks.touch(w, ins, reads & w.watch, writes & w.watch)
 
     def undefined(self, w: Any, step: Step) -> None:
         """Report reads of registers that were never written."""
         for ins, name in step.undefined or ():
             self.machine.finding(
-                "uninitialised-read", f"`{ins.text}` reads register {name}, which nothing has "
-                f"written", ins=ins, warp=w, severity="warning")
+                "uninitialised-read",
+                f"`{ins.text}` reads register {name}, which nothing has written",
+                ins=ins,
+                warp=w,
+                severity="warning",
+            )
 
-    def split(self, path: ActivePath, taken: np.ndarray, ins: Instruction,
-              parts: list[tuple[int, np.ndarray]]) -> None:
+    def split(
+        self,
+        path: ActivePath,
+        taken: np.ndarray,
+        ins: Instruction,
+        parts: list[tuple[int, np.ndarray]],
+    ) -> None:
         """Divide a path among several targets (block -1: the function's end)."""
         w: Any = path.warp
         frame: Any = path.frame
         if "uni" in ins.mods:
             self.machine.finding(
-                "uniform-branch", f"`{ins.text}` goes two ways in one warp, but .uni promises that "
-                f"all lanes agree", ins=ins, warp=w, lanes=taken)
+                "uniform-branch",
+                f"`{ins.text}` goes two ways in one warp, but .uni promises that all lanes agree",
+                ins=ins,
+                warp=w,
+                lanes=taken,
+            )
         block = frame.function.blocks[path.block]
         join = path.join
         ipdom = block.ipdom
         entry = frame.caller is None
         needs = not (entry and (ipdom < 0 or frame.function.blocks[ipdom].exit_only))
-        if needs and not (join is not None and join.frame is frame and join.block == ipdom
-                          and join.step == 0):
+        if needs and not (
+            join is not None and join.frame is frame and join.block == ipdom and join.step == 0
+        ):
             join = Join(ipdom, 0, frame, path.mask, join)
         at = w.paths.index(path)
         fresh = []
@@ -561,8 +633,12 @@ class Runner:
             fresh.append(new)
         w.paths[at : at + 1] = fresh
         for new in fresh:
-            if join is not None and join.frame is frame and new.block == join.block and (
-                    join.step == 0):
+            if (
+                join is not None
+                and join.frame is frame
+                and new.block == join.block
+                and (join.step == 0)
+            ):
                 self.arrive(new)
             elif new.block < 0:
                 w.paths.remove(new)
@@ -583,8 +659,12 @@ class Runner:
         for value in np.unique(index[mask]).tolist():
             lanes = mask & (index == value)
             if value >= len(table):
-                self.machine.fatal("illegal-instruction", f"brx.idx {value} of a table with "
-                                   f"{len(table)} targets", ins=ins, warp=w)
+                self.machine.fatal(
+                    "illegal-instruction",
+                    f"brx.idx {value} of a table with {len(table)} targets",
+                    ins=ins,
+                    warp=w,
+                )
             parts.append((table[value], lanes))
         rest = path.mask & ~mask
         if rest.any():
@@ -617,13 +697,19 @@ class Runner:
                 return
             self.leave(path)
             frame, parent = path.frame, path.join
-            if parent is not None and parent.frame is frame and (
-                    parent.block, parent.step) == (path.block, path.step):
+            if (
+                parent is not None
+                and parent.frame is frame
+                and (parent.block, parent.step) == (path.block, path.step)
+            ):
                 self.arrive(path)
             return
         parent = join.parent
-        if parent is not None and parent.frame is frame and (
-                parent.block, parent.step) == (join.block, join.step):
+        if (
+            parent is not None
+            and parent.frame is frame
+            and (parent.block, parent.step) == (join.block, join.step)
+        ):
             self.arrive(path)
 
     def exit_lanes(self, w: Any, lanes: np.ndarray, join: Join | None) -> None:
@@ -659,8 +745,9 @@ class Runner:
         if count & (count - 1) and (count - 1) & (count - 2):
             return False
         frame: Any = path.frame
-        state = hash(tuple(bank.tobytes() for bank in frame.bank.values())
-                     + (path.warp.local.tobytes(),))  # type: ignore[attr-defined]
+        state = hash(
+            (*tuple(bank.tobytes() for bank in frame.bank.values()), path.warp.local.tobytes())
+        )  # type: ignore[attr-defined]
         if path.edge_hash == (target, state):
             path.spin_events = machine.events
             path.spin_ins = ins or frame.function.blocks[target].instructions[0]
@@ -688,8 +775,12 @@ class Runner:
                 ins.unmodelled("indirect call with several targets in one warp")
             name = program.function_name(int(values[0]))
             if name is None:
-                self.machine.fatal("illegal-instruction", f"call of address {int(values[0]):#x}, "
-                                   "which is no function", ins=ins, warp=w)
+                self.machine.fatal(
+                    "illegal-instruction",
+                    f"call of address {int(values[0]):#x}, which is no function",
+                    ins=ins,
+                    warp=w,
+                )
         else:
             name = target.text
         function = program.module.functions.get(name)
@@ -727,8 +818,9 @@ class Runner:
             octets = np.ascontiguousarray(row).view(np.uint8).reshape(LANES, variable.size)
         if variable.space == "reg":
             reg_bits, index = callee.code.program.register_of(callee.function, variable)
-            callee.bank[reg_bits][index] = np.ascontiguousarray(octets).view(
-                f"u{variable.size}").reshape(-1)
+            callee.bank[reg_bits][index] = (
+                np.ascontiguousarray(octets).view(f"u{variable.size}").reshape(-1)
+            )
         else:
             callee.params[:, variable.offset : variable.offset + variable.size] = octets
 
@@ -743,8 +835,9 @@ class Runner:
         for variable, operand in zip(callee.function.returns, returns, strict=True):
             if variable.space == "reg":
                 bits, index = callee.code.program.register_of(callee.function, variable)
-                octets = np.ascontiguousarray(callee.bank[bits][index]).view(np.uint8).reshape(
-                    LANES, -1)
+                octets = (
+                    np.ascontiguousarray(callee.bank[bits][index]).view(np.uint8).reshape(LANES, -1)
+                )
             else:
                 octets = callee.params[:, variable.offset : variable.offset + variable.size]
             if isinstance(operand, Symbol):
@@ -762,5 +855,15 @@ class Runner:
             w.local_top = max(callee.local_base, 16)
 
 
-__all__ = ["BLOCKED", "ENDED", "FULL", "UNSIGNED", "YIELDED", "ActiveFrame", "ActivePath",
-           "EngineWarp", "Join", "Runner"]
+__all__ = [
+    "BLOCKED",
+    "ENDED",
+    "FULL",
+    "UNSIGNED",
+    "YIELDED",
+    "ActiveFrame",
+    "ActivePath",
+    "EngineWarp",
+    "Join",
+    "Runner",
+]

@@ -60,10 +60,17 @@ class _Meet(Wait):
         out = []
         for path in self.warp.paths:
             wait = path.wait
-            if isinstance(wait, _Meet) and wait is not self and wait.at is self.at and (
-                    wait.frame is self.frame):
-                out += [g for g in wait.groups
-                        if not g.done and g.members.tobytes() == group.members.tobytes()]
+            if (
+                isinstance(wait, _Meet)
+                and wait is not self
+                and wait.at is self.at
+                and (wait.frame is self.frame)
+            ):
+                out += [
+                    g
+                    for g in wait.groups
+                    if not g.done and g.members.tobytes() == group.members.tobytes()
+                ]
         return out
 
     def resume(self, warp: Any) -> None:
@@ -82,8 +89,10 @@ class _Meet(Wait):
         for group in self.groups:
             if not group.done:
                 missing |= self.missing(group)
-        return (f"`{self.at.text}` waits for lanes {mask_bits(missing):#010x} of its member mask, "
-                f"which are elsewhere")
+        return (
+            f"`{self.at.text}` waits for lanes {mask_bits(missing):#010x} of its member mask, "
+            f"which are elsewhere"
+        )
 
 
 def _collective(mask_position: int, run: Callable) -> Callable:
@@ -110,8 +119,13 @@ def _collective(mask_position: int, run: Callable) -> Callable:
             if outside.any():
                 lane = int(outside.argmax())
                 warp.machine.finding(
-                    "sync-mask", f"`{ins.text}`: lane {lane} executes it, but its member mask "
-                    f"{bits:#010x} does not contain it", ins=ins, warp=warp, lanes=1 << lane)
+                    "sync-mask",
+                    f"`{ins.text}`: lane {lane} executes it, but its member mask "
+                    f"{bits:#010x} does not contain it",
+                    ins=ins,
+                    warp=warp,
+                    lanes=1 << lane,
+                )
             if (members & warp.live & ~lanes).any():
                 waiting.append(_Group(lanes.copy(), members))
             else:
@@ -154,8 +168,13 @@ def _shfl(warp: Any, ins: Instruction, lanes: np.ndarray) -> None:
     if absent.any():
         lane = int(absent.argmax())
         warp.machine.finding(
-            "shuffle-inactive", f"`{ins.text}`: lane {lane} reads lane {int(source[lane])}, which "
-            f"does not take part; its value is undefined", ins=ins, warp=warp, lanes=1 << lane)
+            "shuffle-inactive",
+            f"`{ins.text}`: lane {lane} reads lane {int(source[lane])}, which "
+            f"does not take part; its value is undefined",
+            ins=ins,
+            warp=warp,
+            lanes=1 << lane,
+        )
     result = value[source]
     first, second = (dst.first, dst.second) if isinstance(dst, Pair) else (dst, Sink())
     warp.write(first, result, lanes)
@@ -215,8 +234,14 @@ def _redux(warp: Any, ins: Instruction, lanes: np.ndarray) -> None:
         return
     dtype = np.int32 if kind == "s32" else np.uint32
     values = warp.read(a, dtype)[lanes]
-    function = {"add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and,
-                "or": np.bitwise_or, "xor": np.bitwise_xor}[op]
+    function = {
+        "add": np.add,
+        "min": np.minimum,
+        "max": np.maximum,
+        "and": np.bitwise_and,
+        "or": np.bitwise_or,
+        "xor": np.bitwise_xor,
+    }[op]
     result = function.reduce(values, dtype=dtype)
     warp.write(dst, np.full(LANES, result, dtype), lanes)
 
@@ -259,9 +284,13 @@ def movmatrix(warp: Any, ins: Instruction) -> None:
     """``movmatrix``: transpose an 8x8 b16 fragment; the whole warp must be converged."""
     if not warp.full:
         warp.machine.finding(
-            "aligned-divergence", f"`{ins.text}` is executed by lanes {mask_bits(warp.active):#010x}"
-            f" only; all 32 lanes must execute it together", ins=ins, warp=warp,
-            lanes=warp.active)
+            "aligned-divergence",
+            f"`{ins.text}` is executed by lanes {mask_bits(warp.active):#010x}"
+            f" only; all 32 lanes must execute it together",
+            ins=ins,
+            warp=warp,
+            lanes=warp.active,
+        )
     warp.write(ins.operands[0], matrix_moves.movmatrix(warp.read(ins.operands[1], np.uint32)))
 
 

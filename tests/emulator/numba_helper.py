@@ -23,9 +23,9 @@ def compile_kernel(function: Any, signature: tuple, cc: tuple[int, int], **optio
     device = _Device()
     device.compute_capability = cc
     with (
-        mock.patch.object(dispatcher, "get_current_device", lambda: device, create=True),
-        mock.patch.object(api, "get_current_device", lambda: device, create=True),
-        mock.patch.object(compiler, "get_current_device", lambda: device, create=True),
+        mock.patch.object(dispatcher, "get_current_device", return_value=device, create=True),
+        mock.patch.object(api, "get_current_device", return_value=device, create=True),
+        mock.patch.object(compiler, "get_current_device", return_value=device, create=True),
     ):
         ptx, _ = cuda.compile_ptx(function, signature, cc=cc, **options)
     return ptx
@@ -49,8 +49,15 @@ def flatten(values: Any) -> list[Any]:
     return out
 
 
-def run(function: Any, grid: Any, block: Any, *args: Any, cc: tuple[int, int] = (9, 0),
-        options: dict | None = None, **kwargs: Any) -> Any:
+def run(
+    function: Any,
+    grid: Any,
+    block: Any,
+    *args: Any,
+    cc: tuple[int, int] = (9, 0),
+    options: dict | None = None,
+    **kwargs: Any,
+) -> Any:
     """Compile for the types of the arguments and run on the emulator."""
     ptx = compile_kernel(function, tuple(type_of(a) for a in args), cc, **(options or {}))
     return launch(ptx, None, grid=grid, block=block, args=flatten(args), **kwargs)

@@ -25,8 +25,13 @@ def compiled(arch: str) -> str:
     if not (include / "cccl" / "cuda" / "barrier").exists():
         pytest.skip("the CUDA C++ headers are not installed")
     _, program = nvrtc.nvrtcCreateProgram(SOURCE.read_bytes(), b"kernels.cu", 0, [], [])
-    options = [f"--gpu-architecture={arch}", "-std=c++17", "-lineinfo", f"-I{include}",
-               f"-I{include / 'cccl'}"]
+    options = [
+        f"--gpu-architecture={arch}",
+        "-std=c++17",
+        "-lineinfo",
+        f"-I{include}",
+        f"-I{include / 'cccl'}",
+    ]
     (status,) = nvrtc.nvrtcCompileProgram(program, len(options), [o.encode() for o in options])
     _, size = nvrtc.nvrtcGetProgramLogSize(program)
     log = b" " * size
@@ -63,8 +68,15 @@ def test_ring_of_tensor_copies(ptx, completion, seed):
     tiles = 7
     x = np.random.default_rng(seed).integers(-99, 99, (tiles * 8, 32)).astype(np.int32)
     y = np.zeros_like(x)
-    report = launch(ptx, "tma_ring", grid=1, block=128, completion=completion, seed=seed,
-                    args=[Map(x, (8, 32)), Map(y, (8, 32)), tiles])
+    report = launch(
+        ptx,
+        "tma_ring",
+        grid=1,
+        block=128,
+        completion=completion,
+        seed=seed,
+        args=[Map(x, (8, 32)), Map(y, (8, 32)), tiles],
+    )
     assert report.ok, str(report)
     np.testing.assert_array_equal(y, x * 3 + np.repeat(np.arange(tiles), 8)[:, None])
 
@@ -73,8 +85,9 @@ def test_ring_of_tensor_copies(ptx, completion, seed):
 def test_pipeline_object(ptx, completion, seed):
     x = np.random.default_rng(seed).standard_normal((5, 128)).astype(np.float32)
     y = np.zeros_like(x)
-    report = launch(ptx, "pipeline", grid=1, block=128, args=[x, y, 5], completion=completion,
-                    seed=seed)
+    report = launch(
+        ptx, "pipeline", grid=1, block=128, args=[x, y, 5], completion=completion, seed=seed
+    )
     assert report.ok, str(report)
     np.testing.assert_array_equal(y, x[:, ::-1])
 
@@ -142,12 +155,24 @@ def test_language_features(ptx, capsys):
         np.testing.assert_array_equal(out[64:96], i * 123456789012345 // (n + 1) % 1000003)
 
         def case(v):
-            return [v + 100, v - 3, v * 5, v ^ 0x55, v.bit_count(), 32 - v.bit_length(),
-                    7 + [1, 2, 3][v % 3]][v % 7]
+            return [
+                v + 100,
+                v - 3,
+                v * 5,
+                v ^ 0x55,
+                v.bit_count(),
+                32 - v.bit_length(),
+                7 + [1, 2, 3][v % 3],
+            ][v % 7]
 
         np.testing.assert_array_equal(out[96:], [case(int(v)) for v in x])
-        want = (np.sin(i * 0.1) * np.cos(i * 0.1) + (i * 0.5) ** 1.3 + np.exp(-i * 0.1)
-                + np.log1p(i) + np.array([0.5, 0.25, 0.125])[i % 3])
+        want = (
+            np.sin(i * 0.1) * np.cos(i * 0.1)
+            + (i * 0.5) ** 1.3
+            + np.exp(-i * 0.1)
+            + np.log1p(i)
+            + np.array([0.5, 0.25, 0.125])[i % 3]
+        )
         np.testing.assert_allclose(real, want, rtol=1e-5)
     assert capsys.readouterr().out.splitlines() == [f"i=3 x={case(39)} text 2.500"] * 2
     assert math.isfinite(real[0])

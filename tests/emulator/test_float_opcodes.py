@@ -12,8 +12,10 @@ import pytest
 from opcode_helper import run_op
 
 FORMATS = {  # mantissa bits with the hidden one, smallest normal exponent, largest exponent
-    "f16": (11, -14, 15, np.float16), "bf16": (8, -126, 127, ml_dtypes.bfloat16),
-    "f32": (24, -126, 127, np.float32), "f64": (53, -1022, 1023, np.float64),
+    "f16": (11, -14, 15, np.float16),
+    "bf16": (8, -126, 127, ml_dtypes.bfloat16),
+    "f32": (24, -126, 127, np.float32),
+    "f64": (53, -1022, 1023, np.float64),
 }
 
 
@@ -56,8 +58,10 @@ def floats(kind: str, salt: str, special: bool = True) -> np.ndarray:
     with np.errstate(all="ignore"):
         x = (rng.standard_normal(32) * 2.0 ** rng.integers(-6, 7, 32)).astype(dtype)
         if special:
-            x[:10] = np.array([0.0, -0.0, 1.0, -1.0, small, -small, float(info.tiny), big, -big,
-                               3 * small], np.float64).astype(dtype)
+            x[:10] = np.array(
+                [0.0, -0.0, 1.0, -1.0, small, -small, float(info.tiny), big, -big, 3 * small],
+                np.float64,
+            ).astype(dtype)
             rng.shuffle(x)
     return x
 
@@ -73,8 +77,9 @@ def back(x: np.ndarray, kind: str) -> np.ndarray:
 def compare(got: np.ndarray, want: list[float], kind: str, text: str) -> None:
     got = back(got, kind).astype(np.float64)
     for lane, (g, w) in enumerate(zip(got.tolist(), want, strict=True)):
-        assert (math.isnan(g) and math.isnan(w)) or (g == w and (
-            w != 0 or math.copysign(1, g) == math.copysign(1, w))), (text, lane, g, w)
+        assert (math.isnan(g) and math.isnan(w)) or (
+            g == w and (w != 0 or math.copysign(1, g) == math.copysign(1, w))
+        ), (text, lane, g, w)
 
 
 def exact(name: str, kind: str, mode: str, *args: float) -> float:
@@ -82,20 +87,37 @@ def exact(name: str, kind: str, mode: str, *args: float) -> float:
     if any(not math.isfinite(a) for a in args) or (name == "div" and args[1] == 0):
         with np.errstate(all="ignore"):
             a = [np.float64(v) for v in args]
-            return float({"add": lambda: a[0] + a[1], "sub": lambda: a[0] - a[1],
-                          "mul": lambda: a[0] * a[1], "div": lambda: a[0] / a[1],
-                          "fma": lambda: a[0] * a[1] + a[2]}[name]())
+            return float(
+                {
+                    "add": lambda: a[0] + a[1],
+                    "sub": lambda: a[0] - a[1],
+                    "mul": lambda: a[0] * a[1],
+                    "div": lambda: a[0] / a[1],
+                    "fma": lambda: a[0] * a[1] + a[2],
+                }[name]()
+            )
     f = [Fraction(v) for v in args]
-    value = {"add": lambda: f[0] + f[1], "sub": lambda: f[0] - f[1], "mul": lambda: f[0] * f[1],
-             "div": lambda: f[0] / f[1], "fma": lambda: f[0] * f[1] + f[2]}[name]()
+    value = {
+        "add": lambda: f[0] + f[1],
+        "sub": lambda: f[0] - f[1],
+        "mul": lambda: f[0] * f[1],
+        "div": lambda: f[0] / f[1],
+        "fma": lambda: f[0] * f[1] + f[2],
+    }[name]()
     if value == 0:
         sign = [math.copysign(1, v) for v in args]
         if name == "mul" or name == "div":
             return math.copysign(0.0, sign[0] * sign[1])
-        terms = {"add": sign[:2], "sub": [sign[0], -sign[1]] if name == "sub" else [],
-                 "fma": [sign[0] * sign[1], sign[-1]]}[name]
-        zero_terms = (args[0] == 0 and args[1] == 0) if name != "fma" else (
-            args[0] * args[1] == 0 and args[2] == 0)
+        terms = {
+            "add": sign[:2],
+            "sub": [sign[0], -sign[1]] if name == "sub" else [],
+            "fma": [sign[0] * sign[1], sign[-1]],
+        }[name]
+        zero_terms = (
+            (args[0] == 0 and args[1] == 0)
+            if name != "fma"
+            else (args[0] * args[1] == 0 and args[2] == 0)
+        )
         if zero_terms and terms[0] == terms[1]:
             return math.copysign(0.0, terms[0])
         return -0.0 if mode == "rm" else 0.0
@@ -103,8 +125,11 @@ def exact(name: str, kind: str, mode: str, *args: float) -> float:
     return math.copysign(result, 1 if value > 0 else -1)
 
 
-CASES = [("f32", m) for m in ("rn", "rz", "rm", "rp")] + [("f64", m) for m in (
-    "rn", "rz", "rm", "rp")] + [("f16", "rn"), ("bf16", "rn")]
+CASES = (
+    [("f32", m) for m in ("rn", "rz", "rm", "rp")]
+    + [("f64", m) for m in ("rn", "rz", "rm", "rp")]
+    + [("f16", "rn"), ("bf16", "rn")]
+)
 
 
 @pytest.mark.parametrize(("kind", "mode"), CASES)
@@ -145,10 +170,12 @@ def test_sqrt_and_rcp(kind, mode):
         if mode in ("rz", "rm"):
             assert here <= square < up**2
         elif mode == "rp":
-            assert here >= square and (down < 0 or down**2 < square)
+            assert here >= square
+            assert down < 0 or down**2 < square
         else:
             assert ((Fraction(float(g)) + down) / 2) ** 2 <= square <= (
-                (Fraction(float(g)) + up) / 2) ** 2 or square == 0
+                (Fraction(float(g)) + up) / 2
+            ) ** 2 or square == 0
     x = floats(kind, "rcp", special=False)
     got = run_op(f"rcp.{mode}.{kind} $0, $1;", [x.dtype], [x])[0]
     compare(got, [round_exact(1 / Fraction(float(v)), kind, mode) for v in x], kind, mode)
@@ -175,9 +202,10 @@ def test_min_max_abs_neg(kind):
         compare(got, want, kind, name)
         if kind in ("f16", "bf16", "f32"):
             got = run_op(f"{name}.NaN.{kind} $0, $1, $2;", [raw(a).dtype], [raw(a), raw(b)])[0]
-            want = [math.nan if math.isnan(x) or math.isnan(y) else pick(x, y, name == "min")
-                    for x, y in zip(a.astype(float).tolist(), b.astype(float).tolist(),
-                                    strict=True)]
+            want = [
+                math.nan if math.isnan(x) or math.isnan(y) else pick(x, y, name == "min")
+                for x, y in zip(a.astype(float).tolist(), b.astype(float).tolist(), strict=True)
+            ]
             compare(got, want, kind, name)
     got = run_op(f"abs.{kind} $0, $1;", [raw(a).dtype], [raw(a)])[0]
     compare(got, [abs(float(x)) for x in a], kind, "abs")
@@ -191,14 +219,21 @@ def test_comparisons(kind):
     b[::4] = a[::4]
     a[1] = b[2] = a[3] = b[3] = np.array(np.nan).astype(a.dtype)
     pairs = list(zip(a.astype(float).tolist(), b.astype(float).tolist(), strict=True))
-    ordered = {"eq": lambda x, y: x == y, "ne": lambda x, y: x != y, "lt": lambda x, y: x < y,
-               "le": lambda x, y: x <= y, "gt": lambda x, y: x > y, "ge": lambda x, y: x >= y}
+    ordered = {
+        "eq": lambda x, y: x == y,
+        "ne": lambda x, y: x != y,
+        "lt": lambda x, y: x < y,
+        "le": lambda x, y: x <= y,
+        "gt": lambda x, y: x > y,
+        "ge": lambda x, y: x >= y,
+    }
     for name, function in ordered.items():
         for unordered in (False, True):
             op = name + ("u" if unordered else "")
             got = run_op(f"setp.{op}.{kind} $0, $1, $2;", [np.bool_], [raw(a), raw(b)])[0]
-            want = [unordered if math.isnan(x) or math.isnan(y) else function(x, y)
-                    for x, y in pairs]
+            want = [
+                unordered if math.isnan(x) or math.isnan(y) else function(x, y) for x, y in pairs
+            ]
             assert got.tolist() == want, op
     for op in ("num", "nan"):
         got = run_op(f"setp.{op}.{kind} $0, $1, $2;", [np.bool_], [raw(a), raw(b)])[0]
@@ -223,12 +258,18 @@ def test_flush_and_saturation():
 
 def test_approximations():
     x = np.linspace(0.01, 20, 32).astype(np.float32)
-    for name, function in {"ex2.approx.f32": np.exp2, "ex2.approx.ftz.f32": np.exp2,
-                           "lg2.approx.f32": np.log2, "sin.approx.f32": np.sin,
-                           "cos.approx.f32": np.cos, "tanh.approx.f32": np.tanh,
-                           "rcp.approx.f32": lambda v: 1 / v, "sqrt.approx.f32": np.sqrt,
-                           "rsqrt.approx.f32": lambda v: 1 / np.sqrt(v),
-                           "rcp.approx.ftz.f32": lambda v: 1 / v}.items():
+    for name, function in {
+        "ex2.approx.f32": np.exp2,
+        "ex2.approx.ftz.f32": np.exp2,
+        "lg2.approx.f32": np.log2,
+        "sin.approx.f32": np.sin,
+        "cos.approx.f32": np.cos,
+        "tanh.approx.f32": np.tanh,
+        "rcp.approx.f32": lambda v: 1 / v,
+        "sqrt.approx.f32": np.sqrt,
+        "rsqrt.approx.f32": lambda v: 1 / np.sqrt(v),
+        "rcp.approx.ftz.f32": lambda v: 1 / v,
+    }.items():
         got = run_op(f"{name} $0, $1;", [np.float32], [x])[0]
         np.testing.assert_allclose(got, function(x.astype(float)), rtol=2**-20, atol=2**-21)
     y = np.linspace(3, 5, 32).astype(np.float32)
@@ -236,8 +277,10 @@ def test_approximations():
         got = run_op(f"{name} $0, $1, $2;", [np.float32], [x, y])[0]
         np.testing.assert_allclose(got, x.astype(float) / y, rtol=2**-21)
     wide = np.linspace(0.5, 9, 32)
-    for name, function in {"rcp.approx.ftz.f64": lambda v: 1 / v,
-                           "rsqrt.approx.ftz.f64": lambda v: v**-0.5}.items():
+    for name, function in {
+        "rcp.approx.ftz.f64": lambda v: 1 / v,
+        "rsqrt.approx.ftz.f64": lambda v: v**-0.5,
+    }.items():
         got = run_op(f"{name} $0, $1;", [np.float64], [wide])[0]
         np.testing.assert_allclose(got, function(wide), rtol=2**-18)
         assert not (got.view(np.uint64) & np.uint64(0xFFFFFFFF)).any()
@@ -248,15 +291,28 @@ def test_packed_halves():
     a2, b2, c2 = (np.repeat(v, 2).view(np.uint32) for v in (a, b, c))
     for name in ("add", "sub", "mul"):
         got = run_op(f"{name}.f16x2 $0, $1, $2;", [np.uint32], [a2, b2])[0].view(np.float16)
-        compare(got[::2].copy(), [exact(name, "f16", "rn", float(x), float(y))
-                                  for x, y in zip(a, b, strict=True)], "f16", name)
+        compare(
+            got[::2].copy(),
+            [exact(name, "f16", "rn", float(x), float(y)) for x, y in zip(a, b, strict=True)],
+            "f16",
+            name,
+        )
     got = run_op("fma.rn.f16x2 $0, $1, $2, $3;", [np.uint32], [a2, b2, c2])[0].view(np.float16)
-    compare(got[1::2].copy(), [exact("fma", "f16", "rn", float(x), float(y), float(z))
-                               for x, y, z in zip(a, b, c, strict=True)], "f16", "fma")
+    compare(
+        got[1::2].copy(),
+        [
+            exact("fma", "f16", "rn", float(x), float(y), float(z))
+            for x, y, z in zip(a, b, c, strict=True)
+        ],
+        "f16",
+        "fma",
+    )
     bits = {k: np.array([0x3C00, 0xBC00] * 32, np.uint16).view(np.uint32) for k in "a"}["a"]
-    low, high = run_op("setp.gt.f16x2 $0|$1, $2, $3;", [np.bool_, np.bool_],
-                       [bits, np.zeros(32, np.uint32)])
-    assert low.all() and not high.any()
+    low, high = run_op(
+        "setp.gt.f16x2 $0|$1, $2, $3;", [np.bool_, np.bool_], [bits, np.zeros(32, np.uint32)]
+    )
+    assert low.all()
+    assert not high.any()
     got = run_op("neg.f16x2 $0, $1;", [np.uint32], [a2])[0]
     np.testing.assert_array_equal(got.view(np.float16)[::2], -a)
 
@@ -266,21 +322,35 @@ def test_packed_bfloat_and_single():
     a2, b2, c2 = (np.repeat(raw(v), 2).view(np.uint32) for v in (a, b, c))
     for name in ("add", "sub", "mul"):
         got = run_op(f"{name}.bf16x2 $0, $1, $2;", [np.uint32], [a2, b2])[0].view(np.uint16)
-        compare(got[::2].copy(), [exact(name, "bf16", "rn", float(x), float(y))
-                                  for x, y in zip(a, b, strict=True)], "bf16", name)
+        compare(
+            got[::2].copy(),
+            [exact(name, "bf16", "rn", float(x), float(y)) for x, y in zip(a, b, strict=True)],
+            "bf16",
+            name,
+        )
     got = run_op("fma.rn.relu.bf16x2 $0, $1, $2, $3;", [np.uint32], [a2, b2, c2])[0]
-    want = [max(exact("fma", "bf16", "rn", float(x), float(y), float(z)), 0.0)
-            for x, y, z in zip(a, b, c, strict=True)]
+    want = [
+        max(exact("fma", "bf16", "rn", float(x), float(y), float(z)), 0.0)
+        for x, y, z in zip(a, b, c, strict=True)
+    ]
     compare(got.view(np.uint16)[1::2].copy(), want, "bf16", "fma relu")
     x, y, z = (floats("f32", s) for s in "xyz")
     pairs = [np.stack([v, np.roll(v, 1)], axis=1).reshape(-1).view(np.uint64) for v in (x, y, z)]
     got = run_op("fma.rn.f32x2 $0, $1, $2, $3;", [np.uint64], pairs)[0].view(np.float32)
-    compare(got[::2].copy(), [exact("fma", "f32", "rn", *map(float, v))
-                              for v in zip(x, y, z, strict=True)], "f32", "f32x2")
+    compare(
+        got[::2].copy(),
+        [exact("fma", "f32", "rn", *map(float, v)) for v in zip(x, y, z, strict=True)],
+        "f32",
+        "f32x2",
+    )
     for name in ("add", "sub", "mul"):
         got = run_op(f"{name}.f32x2 $0, $1, $2;", [np.uint64], pairs[:2])[0].view(np.float32)
-        compare(got[::2].copy(), [exact(name, "f32", "rn", *map(float, v))
-                                  for v in zip(x, y, strict=True)], "f32", name)
+        compare(
+            got[::2].copy(),
+            [exact(name, "f32", "rn", *map(float, v)) for v in zip(x, y, strict=True)],
+            "f32",
+            name,
+        )
 
 
 def test_mixed_precision_add():
@@ -289,8 +359,15 @@ def test_mixed_precision_add():
     np.testing.assert_array_equal(got, h.astype(np.float32) + x)
     b = floats("bf16", "b", special=False)
     got = run_op("fma.rn.f32.bf16 $0, $1, $2, $3;", [np.float32], [raw(b), raw(b), x])[0]
-    compare(got, [exact("fma", "f32", "rn", float(v), float(v), float(w))
-                  for v, w in zip(b, x, strict=True)], "f32", "mixed fma")
+    compare(
+        got,
+        [
+            exact("fma", "f32", "rn", float(v), float(v), float(w))
+            for v, w in zip(b, x, strict=True)
+        ],
+        "f32",
+        "mixed fma",
+    )
 
 
 @pytest.mark.parametrize("source", ["f16", "bf16", "f32", "f64"])
@@ -304,8 +381,9 @@ def test_float_to_integer(source):
         high = (1 << (bits - 1)) - 1 if target[0] == "s" else (1 << bits) - 1
         register = max(bits, 16)
         for mode, function in rounds.items():
-            got = run_op(f"cvt.{mode}.{target}.{source} $0, $1;", [f"u{register // 8}"],
-                         [raw(x)])[0]
+            got = run_op(f"cvt.{mode}.{target}.{source} $0, $1;", [f"u{register // 8}"], [raw(x)])[
+                0
+            ]
             for lane in range(32):
                 value = float(x[lane])
                 if math.isnan(value):
@@ -349,8 +427,9 @@ def test_float_to_float():
                 continue
             dtype = np.uint16 if target == "bf16" else FORMATS[target][3]
             got = run_op(f"cvt.{mode}.{target}.{source} $0, $1;", [dtype], [x])[0]
-            want = [math.copysign(round_exact(Fraction(float(v)), target, mode), float(v))
-                    for v in x]
+            want = [
+                math.copysign(round_exact(Fraction(float(v)), target, mode), float(v)) for v in x
+            ]
             compare(got, want, target, f"{target}.{source} {mode}")
     for target, source in (("f32", "f16"), ("f32", "bf16"), ("f64", "f32")):
         x = floats(source, target)
@@ -358,8 +437,12 @@ def test_float_to_float():
         compare(got, [float(v) for v in x], target, source)
     x = floats("f32", "integral")
     x[:4] = [2.5, -0.25, 3.5, -2.5]
-    for mode, function in {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor,
-                           "rpi": np.ceil}.items():
+    for mode, function in {
+        "rni": np.rint,
+        "rzi": np.trunc,
+        "rmi": np.floor,
+        "rpi": np.ceil,
+    }.items():
         got = run_op(f"cvt.{mode}.f32.f32 $0, $1;", [np.float32], [x])[0]
         compare(got, [float(v) for v in function(x)], "f32", mode)
 
@@ -408,13 +491,19 @@ def test_narrow_formats():
     for target, dtype in (("e4m3x2", ml_dtypes.float8_e4m3fn), ("e5m2x2", ml_dtypes.float8_e5m2)):
         got = run_op(f"cvt.rn.satfinite.{target}.f32 $0, $1, $2;", [np.uint16], [a, b])[0]
         big = float(ml_dtypes.finfo(dtype).max)
-        want = np.stack([np.clip(b, -big, big).astype(dtype).view(np.uint8),
-                         np.clip(a, -big, big).astype(dtype).view(np.uint8)], axis=1)
+        want = np.stack(
+            [
+                np.clip(b, -big, big).astype(dtype).view(np.uint8),
+                np.clip(a, -big, big).astype(dtype).view(np.uint8),
+            ],
+            axis=1,
+        )
         np.testing.assert_array_equal(got.view(np.uint8).reshape(32, 2), want)
         wide = run_op(f"cvt.rn.f16x2.{target} $0, $1;", [np.uint32], [got])[0]
-        np.testing.assert_array_equal(wide.view(np.float16).reshape(32, 2),
-                                      want.view(dtype).astype(np.float16))
-    text = ("cvt.rn.satfinite.e2m1x2.f32 y, $1, $2; mov.b32 $0, {y, y, y, y};")
+        np.testing.assert_array_equal(
+            wide.view(np.float16).reshape(32, 2), want.view(dtype).astype(np.float16)
+        )
+    text = "cvt.rn.satfinite.e2m1x2.f32 y, $1, $2; mov.b32 $0, {y, y, y, y};"
     got = run_op(text, [np.uint32], [a, b], registers=".reg .b8 y;")[0]
     octet = got & 0xFF
     want_high = np.clip(a, -6, 6).astype(ml_dtypes.float4_e2m1fn).astype(np.float32)
@@ -427,8 +516,12 @@ def test_narrow_formats():
 def test_testp_and_copysign():
     x = floats("f32", "t")
     x[:3] = [np.inf, -np.inf, np.nan]
-    for name, function in {"finite": np.isfinite, "infinite": np.isinf, "notanumber": np.isnan,
-                           "number": lambda v: ~np.isnan(v)}.items():
+    for name, function in {
+        "finite": np.isfinite,
+        "infinite": np.isinf,
+        "notanumber": np.isnan,
+        "number": lambda v: ~np.isnan(v),
+    }.items():
         got = run_op(f"testp.{name}.f32 $0, $1;", [np.bool_], [x])[0]
         np.testing.assert_array_equal(got, function(x))
     y = np.roll(x, 7)

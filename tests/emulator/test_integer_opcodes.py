@@ -12,8 +12,22 @@ EDGES = {
     8: [0, 1, 2, 3, 127, 128, 129, 254, 255],
     16: [0, 1, 2, 5, 31, 32, 0x7FFF, 0x8000, 0x8001, 0xFFFE, 0xFFFF],
     32: [0, 1, 2, 7, 31, 32, 33, 0x7FFFFFFF, 0x80000000, 0x80000001, 0xFFFFFFFE, 0xFFFFFFFF],
-    64: [0, 1, 2, 63, 64, 65, 2**31, 2**32 - 1, 2**32, 2**63 - 1, 2**63, 2**63 + 1, 2**64 - 2,
-         2**64 - 1],
+    64: [
+        0,
+        1,
+        2,
+        63,
+        64,
+        65,
+        2**31,
+        2**32 - 1,
+        2**32,
+        2**63 - 1,
+        2**63,
+        2**63 + 1,
+        2**64 - 2,
+        2**64 - 1,
+    ],
 }
 
 
@@ -71,21 +85,29 @@ def test_add_sub_mul(kind):
     if bits < 64:
         wide = f"{kind[0]}{bits * 2}"
         check(f"mul.wide.{kind} $0, $1, $2;", [kind, kind], wide, lambda a, b: a * b)
-        check(f"mad.wide.{kind} $0, $1, $2, $3;", [kind, kind, wide], wide,
-              lambda a, b, c: a * b + c)
+        check(
+            f"mad.wide.{kind} $0, $1, $2, $3;", [kind, kind, wide], wide, lambda a, b, c: a * b + c
+        )
 
 
 @pytest.mark.parametrize("kind", WIDTHS)
 def test_min_max_and_comparisons(kind):
     check(f"min.{kind} $0, $1, $2;", [kind, kind], kind, min)
     check(f"max.{kind} $0, $1, $2;", [kind, kind], kind, max)
-    for op, function in {"eq": int.__eq__, "ne": int.__ne__, "lt": int.__lt__, "le": int.__le__,
-                         "gt": int.__gt__, "ge": int.__ge__}.items():
+    for op, function in {
+        "eq": int.__eq__,
+        "ne": int.__ne__,
+        "lt": int.__lt__,
+        "le": int.__le__,
+        "gt": int.__gt__,
+        "ge": int.__ge__,
+    }.items():
         a, b = values(int(kind[1:]), op), values(int(kind[1:]), op + "b")
         b[::3] = a[::3]
         got = run_op(f"setp.{op}.{kind} $0, $1, $2;", [np.bool_], [a, b])[0]
-        want = [function(typed(int(x), kind), typed(int(y), kind))
-                for x, y in zip(a, b, strict=True)]
+        want = [
+            function(typed(int(x), kind), typed(int(y), kind)) for x, y in zip(a, b, strict=True)
+        ]
         assert got.tolist() == want, op
 
 
@@ -129,8 +151,7 @@ def test_bit_counting(bits):
     check(f"brev.b{bits} $0, $1;", [u], u, lambda x: int(f"{x:0{bits}b}"[::-1], 2))
     check(f"bfind.{u} $0, $1;", [u], "u32", lambda x: x.bit_length() - 1)
     check(f"bfind.{s} $0, $1;", [s], "u32", lambda x: (x if x >= 0 else ~x).bit_length() - 1)
-    check(f"bfind.shiftamt.{u} $0, $1;", [u], "u32",
-          lambda x: bits - x.bit_length() if x else -1)
+    check(f"bfind.shiftamt.{u} $0, $1;", [u], "u32", lambda x: bits - x.bit_length() if x else -1)
     check(f"abs.{s} $0, $1;", [s], s, abs)
     check(f"neg.{s} $0, $1;", [s], s, lambda x: -x)
     assert full
@@ -162,8 +183,12 @@ def test_bit_fields(bits):
     for p, n in ((0, 8), (5, 3), (16, 16), (31, 1), (20, 30), (4, 0), (bits, 3)):
         check(f"bfe.{u} $0, $1, {p}, {n};", [u], u, lambda x, p=p, n=n: extract(x, p, n, 0))
         check(f"bfe.{s} $0, $1, {p}, {n};", [u], u, lambda x, p=p, n=n: extract(x, p, n, 1))
-        check(f"bfi.b{bits} $0, $1, $2, {p}, {n};", [u, u], u,
-              lambda a, b, p=p, n=n: insert(a, b, p, n))
+        check(
+            f"bfi.b{bits} $0, $1, $2, {p}, {n};",
+            [u, u],
+            u,
+            lambda a, b, p=p, n=n: insert(a, b, p, n),
+        )
     check(f"bfi.b{bits} $0, $1, $2, $3, $4;", [u, u, "u32", "u32"], u, insert)
 
 
@@ -176,8 +201,12 @@ def test_funnel_shifts():
     for left in (True, False):
         for wrap in (True, False):
             text = f"shf.{'l' if left else 'r'}.{'wrap' if wrap else 'clamp'}.b32 $0, $1, $2, $3;"
-            check(text, ["u32"] * 3, "u32",
-                  lambda a, b, n, left=left, wrap=wrap: shf(a, b, n, left, wrap))
+            check(
+                text,
+                ["u32"] * 3,
+                "u32",
+                lambda a, b, n, left=left, wrap=wrap: shf(a, b, n, left, wrap),
+            )
 
 
 def test_prmt():
@@ -191,11 +220,17 @@ def test_prmt():
         return int.from_bytes(bytes(out), "little")
 
     def moded(mode):
-        table = {"f4e": lambda n, i: n + i, "b4e": lambda n, i: (n - i) % 8, "rc8": lambda n, i: n,
-                 "ecl": lambda n, i: max(n, i), "ecr": lambda n, i: min(n, i),
-                 "rc16": lambda n, i: (n & 1) * 2 + (i & 1)}[mode]
+        table = {
+            "f4e": lambda n, i: n + i,
+            "b4e": lambda n, i: (n - i) % 8,
+            "rc8": lambda n, i: n,
+            "ecl": lambda n, i: max(n, i),
+            "ecr": lambda n, i: min(n, i),
+            "rc16": lambda n, i: (n & 1) * 2 + (i & 1),
+        }[mode]
         return lambda a, b, c: int.from_bytes(
-            bytes((b << 32 | a).to_bytes(8, "little")[table(c & 3, i)] for i in range(4)), "little")
+            bytes((b << 32 | a).to_bytes(8, "little")[table(c & 3, i)] for i in range(4)), "little"
+        )
 
     check("prmt.b32 $0, $1, $2, $3;", ["u32"] * 3, "u32", generic)
     check("prmt.b32 $0, $1, $2, 0x3340U;", ["u32"] * 2, "u32", lambda a, b: generic(a, b, 0x3340))
@@ -205,12 +240,18 @@ def test_prmt():
 
 def test_lop3_and_dot_products():
     def lop3(a, b, c, table):
-        return sum((table >> ((a >> i & 1) << 2 | (b >> i & 1) << 1 | (c >> i & 1)) & 1) << i
-                   for i in range(32))
+        return sum(
+            (table >> ((a >> i & 1) << 2 | (b >> i & 1) << 1 | (c >> i & 1)) & 1) << i
+            for i in range(32)
+        )
 
     for table in (0x80, 0xFE, 0x96, 0xCA, 0x1B):
-        check(f"lop3.b32 $0, $1, $2, $3, {table};", ["u32"] * 3, "u32",
-              lambda a, b, c, t=table: lop3(a, b, c, t))
+        check(
+            f"lop3.b32 $0, $1, $2, $3, {table};",
+            ["u32"] * 3,
+            "u32",
+            lambda a, b, c, t=table: lop3(a, b, c, t),
+        )
 
     def dot(a, b, c, a_sign, b_sign):
         total = c
@@ -221,29 +262,38 @@ def test_lop3_and_dot_products():
 
     for x in "us":
         for y in "us":
-            check(f"dp4a.{x}32.{y}32 $0, $1, $2, $3;", ["u32"] * 3, "u32",
-                  lambda a, b, c, x=x, y=y: dot(a, b, c, x == "s", y == "s"))
+            check(
+                f"dp4a.{x}32.{y}32 $0, $1, $2, $3;",
+                ["u32"] * 3,
+                "u32",
+                lambda a, b, c, x=x, y=y: dot(a, b, c, x == "s", y == "s"),
+            )
 
 
 def test_carry_chains():
-    text = ("add.cc.u32 $0, $2, $4; addc.u32 $1, $3, $5;")
+    text = "add.cc.u32 $0, $2, $4; addc.u32 $1, $3, $5;"
     a, b, c, d = (values(32, s) for s in "abcd")
     low, high = run_op(text, [np.uint32, np.uint32], [a, b, c, d])
-    total = (a.astype(object) + (b.astype(object) << 32)) + (c.astype(object) + (
-        d.astype(object) << 32))
+    total = (a.astype(object) + (b.astype(object) << 32)) + (
+        c.astype(object) + (d.astype(object) << 32)
+    )
     assert [int(x) | int(y) << 32 for x, y in zip(low, high, strict=True)] == [
-        int(t) & (2**64 - 1) for t in total]
+        int(t) & (2**64 - 1) for t in total
+    ]
     text = "sub.cc.u32 $0, $2, $4; subc.u32 $1, $3, $5;"
     low, high = run_op(text, [np.uint32, np.uint32], [a, b, c, d])
-    total = (a.astype(object) + (b.astype(object) << 32)) - (c.astype(object) + (
-        d.astype(object) << 32))
+    total = (a.astype(object) + (b.astype(object) << 32)) - (
+        c.astype(object) + (d.astype(object) << 32)
+    )
     assert [int(x) | int(y) << 32 for x, y in zip(low, high, strict=True)] == [
-        int(t) & (2**64 - 1) for t in total]
+        int(t) & (2**64 - 1) for t in total
+    ]
     text = "mad.lo.cc.u32 $0, $2, $3, $4; madc.hi.u32 $1, $2, $3, $5;"
     low, high = run_op(text, [np.uint32, np.uint32], [a, b, c, d])
     total = a.astype(object) * b.astype(object) + c.astype(object) + (d.astype(object) << 32)
     assert [int(x) | int(y) << 32 for x, y in zip(low, high, strict=True)] == [
-        int(t) & (2**64 - 1) for t in total]
+        int(t) & (2**64 - 1) for t in total
+    ]
 
 
 def test_select_and_set():
@@ -266,8 +316,9 @@ def test_setp_with_two_results_and_combination():
     c = np.arange(32) % 2 == 0
     less = a < b
     for op, function in (("and", np.logical_and), ("or", np.logical_or), ("xor", np.logical_xor)):
-        first, second = run_op(f"setp.lt.{op}.u32 $0|$1, $2, $3, $4;", [np.bool_, np.bool_],
-                               [a, b, c])
+        first, second = run_op(
+            f"setp.lt.{op}.u32 $0|$1, $2, $3, $4;", [np.bool_, np.bool_], [a, b, c]
+        )
         np.testing.assert_array_equal(first, function(less, c))
         np.testing.assert_array_equal(second, function(~less, c))
         only = run_op(f"setp.lt.{op}.u32 $0, $1, $2, !$3;", [np.bool_], [a, b, c])[0]
@@ -298,12 +349,20 @@ def test_packs_and_unpacks():
     h = [values(16, c) for c in "wxyz"]
     packed = run_op("mov.b64 $0, {$1, $2, $3, $4};", [np.uint64], h)[0]
     np.testing.assert_array_equal(packed.view(np.uint16).reshape(32, 4), np.stack(h, axis=1))
-    bytes_ = run_op("cvt.u8.u32 y0, $1; cvt.u8.u32 y1, $2; mov.b32 $0, {y0, y1, y1, y0};",
-                    [np.uint32], [a, b], registers=".reg .b8 y0, y1;")[0]
+    bytes_ = run_op(
+        "cvt.u8.u32 y0, $1; cvt.u8.u32 y1, $2; mov.b32 $0, {y0, y1, y1, y0};",
+        [np.uint32],
+        [a, b],
+        registers=".reg .b8 y0, y1;",
+    )[0]
     want = np.stack([a, b, b, a], axis=1).astype(np.uint8)
     np.testing.assert_array_equal(bytes_.view(np.uint8).reshape(32, 4), want)
-    wide = run_op("mov.b128 q, {$2, $3}; mov.b128 {$0, $1}, q;", [np.uint64, np.uint64],
-                  [got, packed], registers=".reg .b128 q;")
+    wide = run_op(
+        "mov.b128 q, {$2, $3}; mov.b128 {$0, $1}, q;",
+        [np.uint64, np.uint64],
+        [got, packed],
+        registers=".reg .b128 q;",
+    )
     np.testing.assert_array_equal(wide[0], got)
     np.testing.assert_array_equal(wide[1], packed)
 
@@ -319,8 +378,12 @@ def test_saturating_and_sad_and_mul24():
     low = (1 << 24) - 1
     check("mul24.lo.u32 $0, $1, $2;", ["u32"] * 2, "u32", lambda a, b: (a & low) * (b & low))
     check("mul24.hi.u32 $0, $1, $2;", ["u32"] * 2, "u32", lambda a, b: (a & low) * (b & low) >> 16)
-    check("mad24.lo.s32 $0, $1, $2, $3;", ["u32"] * 3, "u32",
-          lambda a, b, c: signed(a & low, 24) * signed(b & low, 24) + c)
+    check(
+        "mad24.lo.s32 $0, $1, $2, $3;",
+        ["u32"] * 3,
+        "u32",
+        lambda a, b, c: signed(a & low, 24) * signed(b & low, 24) + c,
+    )
 
 
 def test_packed_integers():
@@ -332,8 +395,9 @@ def test_packed_integers():
             got = run_op(f"{op}.{kind} $0, $1, $2;", [np.uint32], [a, b])[0]
             np.testing.assert_array_equal(got.view(view), function(x, y))
     got = run_op("max.relu.s32 $0, $1, $2;", [np.int32], [a, b])[0]
-    np.testing.assert_array_equal(got, np.maximum(np.maximum(a.view(np.int32), b.view(np.int32)),
-                                                  0))
+    np.testing.assert_array_equal(
+        got, np.maximum(np.maximum(a.view(np.int32), b.view(np.int32)), 0)
+    )
 
 
 def test_integer_conversions():

@@ -195,8 +195,10 @@ def test_spin_lock_between_warps(cc):
         assert total[0] == 8, report
 
 
-@pytest.mark.parametrize("name", ["sin", "cos", "tan", "exp", "log", "pow", "atan2", "erf", "fmod",
-                                  "lgamma", "cbrt", "hypot"])
+@pytest.mark.parametrize(
+    "name",
+    ["sin", "cos", "tan", "exp", "log", "pow", "atan2", "erf", "fmod", "lgamma", "cbrt", "hypot"],
+)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_math(cc, name, dtype):
     function = getattr(math, name) if hasattr(math, name) else None
@@ -204,12 +206,14 @@ def test_math(cc, name, dtype):
         pytest.skip("not in this Python")
     binary = name in ("pow", "atan2", "fmod", "hypot")
     if binary:
+
         def kernel(x, y, out):
             i = cuda.grid(1)
             out[i] = function(x[i], y[i])
     elif name == "cbrt":
         pytest.skip("Numba has no math.cbrt")
     else:
+
         def kernel(x, y, out):
             i = cuda.grid(1)
             out[i] = function(x[i])
@@ -221,8 +225,12 @@ def test_math(cc, name, dtype):
     out = np.zeros_like(x)
     report = run(kernel, 1, 64, x, y, out, cc=cc)
     assert report.ok, str(report)
-    want = np.array([function(*((float(a), float(b)) if binary else (float(a),)))
-                     for a, b in zip(x, y, strict=True)])
+    want = np.array(
+        [
+            function(*((float(a), float(b)) if binary else (float(a),)))
+            for a, b in zip(x, y, strict=True)
+        ]
+    )
     tolerance = 3e-6 if dtype == np.float32 else 3e-14
     np.testing.assert_allclose(out, want, rtol=tolerance, atol=tolerance * 1e-2)
 
@@ -291,8 +299,7 @@ def test_print(cc, capsys):
 
     x = np.array([1.5, -2.25])
     assert run(kernel, 1, 32, x, cc=cc).ok
-    assert capsys.readouterr().out.splitlines() == [
-        "lane 0 1.500000 True", "lane 1 -2.250000 True"]
+    assert capsys.readouterr().out.splitlines() == ["lane 0 1.500000 True", "lane 1 -2.250000 True"]
 
 
 def test_out_of_bounds_store_names_the_line(cc):

@@ -27,7 +27,8 @@ ret; }}"""
 
 def test_nested_divergence_and_values_after_the_join():
     out = np.zeros(32, np.uint32)
-    report = run("""
+    report = run(
+        """
 mov.u32 r0, 0; and.b32 r1, t, 1; setp.eq.u32 p0, r1, 0; setp.lt.u32 p1, t, 16;
 @p0 bra EVEN;
   add.u32 r0, r0, 1; @p1 bra LOW; add.u32 r0, r0, 2; bra JOIN1; LOW: add.u32 r0, r0, 4; JOIN1:
@@ -35,7 +36,9 @@ mov.u32 r0, 0; and.b32 r1, t, 1; setp.eq.u32 p0, r1, 0; setp.lt.u32 p1, t, 16;
 EVEN: add.u32 r0, r0, 100;
 JOIN: activemask.b32 r2; add.u32 r0, r0, 1000; setp.ne.u32 p2, r2, -1; @p2 mov.u32 r0, 7;
 st.global.u32 [o], r0;
-""", [out])
+""",
+        [out],
+    )
     assert report.ok, str(report)
     want = np.where(LANES % 2 == 0, 1100, np.where(LANES < 16, 1005, 1003))
     np.testing.assert_array_equal(out, want)
@@ -43,14 +46,17 @@ st.global.u32 [o], r0;
 
 def test_loop_with_different_trip_counts_and_breaks():
     out = np.zeros(32, np.uint32)
-    report = run("""
+    report = run(
+        """
 mov.u32 r0, 0; mov.u32 r1, 0;
 L: setp.ge.u32 p0, r1, t; @p0 bra DONE;
    add.u32 r0, r0, r1; setp.gt.u32 p1, r0, 60; @p1 bra DONE;
    add.u32 r1, r1, 1; bra L;
 DONE: activemask.b32 r2; setp.ne.u32 p2, r2, -1; @p2 mov.u32 r0, 999;
 st.global.u32 [o], r0;
-""", [out])
+""",
+        [out],
+    )
     assert report.ok, str(report)
 
     def trip(n):
@@ -67,11 +73,15 @@ st.global.u32 [o], r0;
 
 def test_returned_lanes_do_not_hold_up_the_rest():
     out = np.zeros(64, np.uint32)
-    report = run("""
+    report = run(
+        """
 setp.ge.u32 p0, t, 40; @p0 bra END;
 mov.u32 r1, -1; bar.sync 0; add.u32 r0, t, 5; st.global.u32 [o], r0;
 END:
-""", [out], block=64)
+""",
+        [out],
+        block=64,
+    )
     np.testing.assert_array_equal(out[:40], np.arange(40) + 5)
     assert "deadlock" not in {f.kind for f in report.findings}
 
@@ -80,8 +90,12 @@ def test_exit_inside_a_function_ends_the_lane():
     out = np.zeros(32, np.uint32)
     top = """.func quit(.param .b32 x) { .reg .b32 r; .reg .pred p; ld.param.b32 r, [x];
 setp.lt.u32 p, r, 8; @p exit; ret; }"""
-    report = run("{ .param .b32 x; st.param.b32 [x], t; call quit, (x); } mov.u32 r0, 1; "
-                 "st.global.u32 [o], r0;", [out], top=top)
+    report = run(
+        "{ .param .b32 x; st.param.b32 [x], t; call quit, (x); } mov.u32 r0, 1; "
+        "st.global.u32 [o], r0;",
+        [out],
+        top=top,
+    )
     assert report.ok, str(report)
     np.testing.assert_array_equal(out, LANES >= 8)
 
@@ -90,54 +104,72 @@ def test_wait_for_another_lane_of_the_same_warp():
     flag, out = np.zeros(1, np.uint32), np.zeros(32, np.uint32)
     for seed in range(4):
         flag[:] = 0
-        report = run("""
+        report = run(
+            """
 setp.eq.u32 p0, t, 31; @p0 bra SET;
 W: ld.volatile.global.u32 r0, [a1]; setp.eq.u32 p1, r0, 0; @p1 bra W;
 bra END;
 SET: mov.u32 r1, 1; st.volatile.global.u32 [a1], r1;
 END: mov.u32 r2, 3; st.global.u32 [o], r2;
-""", [out, flag], seed=seed)
-        assert "deadlock" not in {f.kind for f in report.findings} and (out == 3).all(), report
+""",
+            [out, flag],
+            seed=seed,
+        )
+        assert "deadlock" not in {f.kind for f in report.findings}, str(report)
+        assert (out == 3).all()
 
 
 def test_flag_between_blocks_that_run_one_after_the_other():
     flag, out = np.zeros(1, np.uint32), np.zeros(32, np.uint32)
-    report = run("""
+    report = run(
+        """
 mov.u32 r5, %ctaid.x; setp.ne.u32 p0, r5, 0; @p0 bra SET;
 W: ld.acquire.gpu.global.u32 r0, [a1]; setp.eq.u32 p1, r0, 0; @p1 bra W;
 st.global.u32 [o], r0; bra END;
 SET: setp.eq.u32 p2, t, 0; mov.u32 r1, 9; @p2 st.release.gpu.global.u32 [a1], r1;
 END:
-""", [out, flag], grid=2)
+""",
+        [out, flag],
+        grid=2,
+    )
     assert report.ok, str(report)
     assert (out == 9).all()
 
 
 def test_spinning_for_ever_is_reported():
     flag, out = np.zeros(1, np.uint32), np.zeros(32, np.uint32)
-    report = run("W: ld.volatile.global.u32 r0, [a1]; setp.eq.u32 p1, r0, 0; @p1 bra W;",
-                 [out, flag], grid=2)
-    assert {f.kind for f in report.findings} <= {"livelock", "deadlock"} and not report.ok
+    report = run(
+        "W: ld.volatile.global.u32 r0, [a1]; setp.eq.u32 p1, r0, 0; @p1 bra W;", [out, flag], grid=2
+    )
+    assert {f.kind for f in report.findings} <= {"livelock", "deadlock"}
+    assert not report.ok
 
 
 def test_long_computation_is_not_a_livelock():
     out = np.zeros(32, np.uint32)
-    report = run("""
+    report = run(
+        """
 mov.u32 r0, 0; mov.u32 r1, 0;
 L: add.u32 r0, r0, 3; add.u32 r1, r1, 1; setp.lt.u32 p0, r1, 3000; @p0 bra L;
 st.global.u32 [o], r0;
-""", [out])
-    assert report.ok and (out == 9000).all()
+""",
+        [out],
+    )
+    assert report.ok
+    assert (out == 9000).all()
 
 
 def test_branch_table():
     out = np.zeros(32, np.uint32)
-    report = run("""
+    report = run(
+        """
 T: .branchtargets A, B, C, A;
 and.b32 r1, t, 3; brx.idx r1, T;
 A: mov.u32 r0, 10; bra END; B: mov.u32 r0, 20; bra END; C: mov.u32 r0, 30;
 END: st.global.u32 [o], r0;
-""", [out])
+""",
+        [out],
+    )
     assert report.ok
     np.testing.assert_array_equal(out, np.array([10, 20, 30, 10])[LANES % 4])
     report = run("T: .branchtargets A, B; brx.idx t, T; A: mov.u32 r0, 1; B: mov.u32 r0, 2;", [out])
@@ -158,12 +190,16 @@ OUT: st.param.b32 [y], r2; ret; }
 
 def test_divergent_recursion_with_local_memory():
     out = np.zeros(32, np.uint32)
-    report = run("""
+    report = run(
+        """
 and.b32 r0, t, 7; setp.eq.u32 p0, r0, 0; mov.u32 r1, 0; @p0 bra SKIP;
 { .param .b32 a; .param .b32 b; st.param.b32 [a], r0; call.uni (b), fact, (a);
   ld.param.b32 r1, [b]; }
 SKIP: st.global.u32 [o], r1;
-""", [out], top=RECURSION)
+""",
+        [out],
+        top=RECURSION,
+    )
     assert report.ok, str(report)
     table = [0, 1, 2, 6, 24, 120, 720, 5040]
     np.testing.assert_array_equal(out, [table[i % 8] for i in range(32)])
@@ -177,13 +213,17 @@ def test_predicated_and_indirect_and_register_calls():
 st.param.b32 [y], r; ret; }
 .global .u64 table[1] = {plus};
 """
-    report = run("""
+    report = run(
+        """
 mov.u32 r0, t; setp.lt.u32 p0, t, 5; @p0 call (r0), twice, (t);
 P: .callprototype (.param .b32 _) _ (.param .b32 _);
 ld.global.u64 d0, [table];
 { .param .b32 a; .param .b32 b; st.param.b32 [a], r0; call (b), d0, (a), P; ld.param.b32 r0, [b]; }
 st.global.u32 [o], r0;
-""", [out], top=top)
+""",
+        [out],
+        top=top,
+    )
     assert report.ok, str(report)
     np.testing.assert_array_equal(out, np.where(LANES < 5, 2 * LANES, LANES) + 7)
 
@@ -195,15 +235,22 @@ def test_shuffles():
             for b in (0, 1, 5, 31):
                 control = (32 - width) << 8 | (0 if mode == "up" else 31)
                 out, good = np.zeros(32, np.uint32), np.zeros(32, np.uint32)
-                report = run(f"""
+                report = run(
+                    f"""
 mul.wide.u32 d0, t, 4; add.u64 d1, a2, d0; ld.global.u32 r0, [d1];
 shfl.sync.{mode}.b32 r1|p0, r0, {b}, {control}, -1;
 st.global.u32 [o], r1; selp.u32 r2, 1, 0, p0; add.u64 d1, a1, d0; st.global.u32 [d1], r2;
-""", [out, good, values])
+""",
+                    [out, good, values],
+                )
                 assert report.ok, str(report)
                 low = LANES // width * width
-                source = {"up": LANES - b, "down": LANES + b, "bfly": LANES ^ b,
-                          "idx": low + b % width}[mode]
+                source = {
+                    "up": LANES - b,
+                    "down": LANES + b,
+                    "bfly": LANES ^ b,
+                    "idx": low + b % width,
+                }[mode]
                 inside = (source >= low) & (source < low + width)
                 if mode == "bfly":
                     inside = (LANES ^ b) < low + width
@@ -213,10 +260,13 @@ st.global.u32 [o], r1; selp.u32 r2, 1, 0, p0; add.u64 d1, a1, d0; st.global.u32 
 
 def test_shuffle_from_a_lane_that_takes_no_part():
     out = np.zeros(32, np.uint32)
-    report = run("""
+    report = run(
+        """
 setp.ge.u32 p0, t, 16; @p0 bra END;
 shfl.sync.idx.b32 r1, t, 20, 31, 0xFFFF; st.global.u32 [o], r1; END:
-""", [out])
+""",
+        [out],
+    )
     assert [f.kind for f in report.findings] == ["shuffle_inactive"]
 
 
@@ -229,25 +279,33 @@ def test_lane_outside_the_mask():
 def test_split_warp_meets_at_a_warp_instruction():
     """Both sides of a branch run the same shuffle with a full mask, in a function."""
     out = np.zeros(32, np.uint32)
-    report = run("""
+    report = run(
+        """
 mov.u32 r0, 0; setp.lt.u32 p0, t, 16; @p0 bra X;
 add.u32 r0, r0, 1;
 X: redux.sync.add.u32 r1, r0, -1; st.global.u32 [o], r1;
-""", [out])
-    assert report.ok and (out == 16).all()
+""",
+        [out],
+    )
+    assert report.ok
+    assert (out == 16).all()
 
 
 def test_warp_instruction_that_waits_for_lanes_elsewhere():
     out = np.zeros(32, np.uint32)
-    report = run("""
+    report = run(
+        """
 setp.lt.u32 p0, t, 16; @p0 bra X;
 vote.sync.any.pred p1, p0, -1; bra END;
 X: redux.sync.add.u32 r1, t, -1;
 END: st.global.u32 [o], r1;
-""", [out])
+""",
+        [out],
+    )
     assert not report.ok
     finding = report.findings[0]
-    assert finding.kind == "deadlock" and "member mask" in finding.message, report
+    assert finding.kind == "deadlock"
+    assert "member mask" in finding.message, str(report)
 
 
 def test_votes_match_redux_elect():
@@ -258,25 +316,31 @@ def test_votes_match_redux_elect():
         rows.append(register)
         return f"st.global.u32 [o+{128 * (len(rows) - 1)}], {register};"
 
-    report = run(f"""
+    report = run(
+        f"""
 setp.lt.u32 p0, t, 7; and.b32 r9, t, 3;
-vote.sync.all.pred p1, p0, -1; selp.u32 r0, 1, 0, p1; {store('r0')}
-vote.sync.any.pred p1, p0, -1; selp.u32 r0, 1, 0, p1; {store('r0')}
-vote.sync.uni.pred p1, !p0, -1; selp.u32 r0, 1, 0, p1; {store('r0')}
-vote.sync.ballot.b32 r0, p0, -1; {store('r0')}
-match.any.sync.b32 r0, r9, -1; {store('r0')}
-match.all.sync.b32 r0|p1, r9, -1; {store('r0')}
-redux.sync.min.s32 r0, r9, -1; {store('r0')}
-redux.sync.xor.b32 r0, t, -1; {store('r0')}
-elect.sync r0|p1, -1; selp.u32 r1, 5, 6, p1; {store('r1')}
-mov.u32 r0, %lanemask_gt; {store('r0')}
-""", [out])
+vote.sync.all.pred p1, p0, -1; selp.u32 r0, 1, 0, p1; {store("r0")}
+vote.sync.any.pred p1, p0, -1; selp.u32 r0, 1, 0, p1; {store("r0")}
+vote.sync.uni.pred p1, !p0, -1; selp.u32 r0, 1, 0, p1; {store("r0")}
+vote.sync.ballot.b32 r0, p0, -1; {store("r0")}
+match.any.sync.b32 r0, r9, -1; {store("r0")}
+match.all.sync.b32 r0|p1, r9, -1; {store("r0")}
+redux.sync.min.s32 r0, r9, -1; {store("r0")}
+redux.sync.xor.b32 r0, t, -1; {store("r0")}
+elect.sync r0|p1, -1; selp.u32 r1, 5, 6, p1; {store("r1")}
+mov.u32 r0, %lanemask_gt; {store("r0")}
+""",
+        [out],
+    )
     assert report.ok, str(report)
     bits = 1 << LANES
-    assert (out[0] == 0).all() and (out[1] == 1).all() and (out[2] == 0).all()
+    assert (out[0] == 0).all()
+    assert (out[1] == 1).all()
+    assert (out[2] == 0).all()
     assert (out[3] == 0x7F).all()
     np.testing.assert_array_equal(out[4], [bits[LANES % 4 == v].sum() for v in LANES % 4])
-    assert (out[5] == 0).all() and (out[6] == 0).all()
+    assert (out[5] == 0).all()
+    assert (out[6] == 0).all()
     assert (out[7] == np.bitwise_xor.reduce(LANES)).all()
     np.testing.assert_array_equal(out[8], np.where(LANES == 0, 5, 6))
     np.testing.assert_array_equal(out[9], [(0xFFFFFFFF << (i + 1)) & 0xFFFFFFFF for i in LANES])
@@ -284,9 +348,21 @@ mov.u32 r0, %lanemask_gt; {store('r0')}
 
 def test_special_registers():
     out = np.zeros((4, 2, 24), np.uint32)
-    names = ["%tid.x", "%tid.y", "%ntid.x", "%ntid.y", "%ctaid.x", "%ctaid.y", "%nctaid.x",
-             "%cluster_ctarank", "%cluster_ctaid.x", "%clusterid.x", "%nclusterid.x",
-             "%cluster_nctarank", "%laneid"]
+    names = [
+        "%tid.x",
+        "%tid.y",
+        "%ntid.x",
+        "%ntid.y",
+        "%ctaid.x",
+        "%ctaid.y",
+        "%nctaid.x",
+        "%cluster_ctarank",
+        "%cluster_ctaid.x",
+        "%clusterid.x",
+        "%nclusterid.x",
+        "%cluster_nctarank",
+        "%laneid",
+    ]
     body = """
 mov.u32 r1, %tid.y; mov.u32 r2, %ntid.x; mad.lo.u32 r3, r1, r2, t;
 setp.ne.u32 p0, r3, 13; @p0 bra END;
@@ -303,7 +379,8 @@ add.u64 d0, a0, d0;
 
 def test_neighbour_shared_memory_in_a_cluster():
     out = np.zeros((2, 32), np.uint32)
-    report = run("""
+    report = run(
+        """
 mov.u32 r0, %cluster_ctarank; mul.lo.u32 r1, r0, 100; add.u32 r1, r1, t;
 mov.u32 r2, sh; shl.b32 r3, t, 2; add.u32 r2, r2, r3; st.shared.u32 [r2], r1;
 barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
@@ -311,7 +388,12 @@ xor.b32 r4, r0, 1; mapa.shared::cluster.u32 r5, r2, r4; ld.shared::cluster.u32 r
 getctarank.shared::cluster.u32 r7, r5; setp.ne.u32 p0, r7, r4; @p0 trap;
 mul.wide.u32 d0, r0, 128; add.u64 d0, o, d0; st.global.u32 [d0], r6;
 barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
-""", [out], grid=2, cluster=(2, 1, 1), top=".shared .align 4 .b8 sh[128];")
+""",
+        [out],
+        grid=2,
+        cluster=(2, 1, 1),
+        top=".shared .align 4 .b8 sh[128];",
+    )
     assert report.ok, str(report)
     np.testing.assert_array_equal(out[0], LANES + 100)
     np.testing.assert_array_equal(out[1], LANES)
@@ -323,10 +405,17 @@ def test_same_seed_same_run(completion):
     for _ in range(2):
         out = np.zeros(32, np.uint32)
         lock = np.zeros(1, np.uint32)
-        report = run("""
+        report = run(
+            """
 bar.sync 0; mov.u32 r1, %ctaid.x; setp.eq.u32 p0, t, 0;
 @p0 atom.global.exch.b32 r0, [a1], r1; bar.sync 0; st.global.u32 [o], r1;
-""", [out, lock], grid=4, block=64, seed=7, completion=completion)
+""",
+            [out, lock],
+            grid=4,
+            block=64,
+            seed=7,
+            completion=completion,
+        )
         reports.append((report.instructions, lock[0], str(report)))
     assert reports[0] == reports[1]
 
@@ -341,7 +430,9 @@ def test_progress_and_counts():
 
 
 def test_printf(capsys):
-    text = HEAD + """
+    text = (
+        HEAD
+        + """
 .extern .func (.param .b32 r) vprintf(.param .b64 f, .param .b64 a);
 .const .align 1 .b8 fmt[16] = {37, 100, 32, 37, 108, 108, 117, 32, 37, 102, 32, 37, 115, 10, 0};
 .const .align 1 .b8 word[4] = {104, 105, 0};
@@ -354,5 +445,6 @@ mov.u64 d4, fmt; cvta.const.u64 d4, d4;
 { .param .b64 f; .param .b64 a; .param .b32 r; st.param.b64 [f], d4; st.param.b64 [a], d1;
   call.uni (r), vprintf, (f, a); ld.param.b32 r1, [r]; }
 ret; }"""
+    )
     assert launch(text, grid=1, block=1, args=[]).ok
     assert capsys.readouterr().out == "-3 12345678901 1.500000 hi\n"

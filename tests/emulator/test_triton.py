@@ -34,8 +34,15 @@ def test_matmul_with_ragged_edges(name, completion, seed):
     a = rng.standard_normal((m, k)).astype(dtype)
     b = rng.standard_normal((k, n)).astype(dtype)
     c = np.zeros((m, n), np.float32)
-    report = launch(source(name), grid=(2, 2), block=128, dynamic_smem=shared, seed=seed,
-                    args=[a, b, c, m, n, k, k, n, n, None, None], completion=completion)
+    report = launch(
+        source(name),
+        grid=(2, 2),
+        block=128,
+        dynamic_smem=shared,
+        seed=seed,
+        args=[a, b, c, m, n, k, k, n, n, None, None],
+        completion=completion,
+    )
     assert report.ok, str(report)
     want = a.astype(np.float64) @ b.astype(np.float64)
     np.testing.assert_allclose(c, want, atol=tolerance * np.abs(want).max())
@@ -47,8 +54,15 @@ def test_attention(name, shared, completion, seed):
     rng = np.random.default_rng(seed)
     q, k, v = (rng.standard_normal((128, 64)).astype(np.float16) for _ in range(3))
     out = np.zeros((128, 64), np.float32)
-    report = launch(source(name), grid=2, block=128, dynamic_smem=shared, seed=seed,
-                    args=[q, k, v, out, 128, None, None], completion=completion)
+    report = launch(
+        source(name),
+        grid=2,
+        block=128,
+        dynamic_smem=shared,
+        seed=seed,
+        args=[q, k, v, out, 128, None, None],
+        completion=completion,
+    )
     assert report.ok, str(report)
     scores = q.astype(np.float64) @ k.astype(np.float64).T
     p = np.exp(scores - scores.max(axis=1, keepdims=True))
@@ -61,8 +75,9 @@ def test_reduce_scan_and_sort():
     x = np.random.default_rng(5).integers(-1000, 1000, n).astype(np.int32)
     y = np.zeros(8 + 2 * n, np.int32)
     y[1] = -(10**9)
-    report = launch(source("reduce_90"), grid=1, block=128, args=[x, y, n, None, None],
-                    dynamic_smem=1024)
+    report = launch(
+        source("reduce_90"), grid=1, block=128, args=[x, y, n, None, None], dynamic_smem=1024
+    )
     assert report.ok, str(report)
     assert (y[0], y[1]) == (x.sum(), x.max())
     np.testing.assert_array_equal(y[8 : 8 + n], x.cumsum())

@@ -26,8 +26,11 @@ def mm(a, b, c, M, N, K, sam, sbk, scm, BM: tl.constexpr, BN: tl.constexpr, BK: 
         acc = tl.dot(x, y, acc)
         ap += BK
         bp += BK * sbk
-    tl.store(c + om[:, None] * scm + on[None, :], acc.to(c.dtype.element_ty),
-             mask=(om[:, None] < M) & (on[None, :] < N))
+    tl.store(
+        c + om[:, None] * scm + on[None, :],
+        acc.to(c.dtype.element_ty),
+        mask=(om[:, None] < M) & (on[None, :] < N),
+    )
 
 
 @triton.jit
@@ -62,20 +65,40 @@ def reduce(x, y, n, B: tl.constexpr):
 
 MM = dict.fromkeys(("M", "N", "K", "sam", "sbk", "scm"), "i32")
 KERNELS = {
-    **{f"mm_{name}_64x64x32_{cc}": (mm, {"a": f"*{t}", "b": f"*{t}", "c": "*fp32", **MM},
-                                    {"BM": 64, "BN": 64, "BK": 32}, cc)
-       for name, t, cc in (("bf16", "bf16", 90), ("fp32", "fp32", 90), ("e4m3", "fp8e4nv", 100),
-                           ("fp16", "fp16", 100))},
-    **{f"attn_{cc}": (attn, {"q": "*fp16", "k": "*fp16", "v": "*fp16", "o": "*fp32", "N": "i32"},
-                      {"BM": 64, "BN": 64, "D": 64}, cc) for cc in (90, 100)},
+    **{
+        f"mm_{name}_64x64x32_{cc}": (
+            mm,
+            {"a": f"*{t}", "b": f"*{t}", "c": "*fp32", **MM},
+            {"BM": 64, "BN": 64, "BK": 32},
+            cc,
+        )
+        for name, t, cc in (
+            ("bf16", "bf16", 90),
+            ("fp32", "fp32", 90),
+            ("e4m3", "fp8e4nv", 100),
+            ("fp16", "fp16", 100),
+        )
+    },
+    **{
+        f"attn_{cc}": (
+            attn,
+            {"q": "*fp16", "k": "*fp16", "v": "*fp16", "o": "*fp32", "N": "i32"},
+            {"BM": 64, "BN": 64, "D": 64},
+            cc,
+        )
+        for cc in (90, 100)
+    },
     "reduce_90": (reduce, {"x": "*i32", "y": "*i32", "n": "i32"}, {"B": 256}, 90),
 }
 
 
 def main(folder: str) -> None:
     for name, (function, signature, constants, cc) in KERNELS.items():
-        source = ASTSource(function, signature={**signature, **dict.fromkeys(
-            constants, "constexpr")}, constexprs=constants)
+        source = ASTSource(
+            function,
+            signature={**signature, **dict.fromkeys(constants, "constexpr")},
+            constexprs=constants,
+        )
         options = {"num_warps": 4, "num_stages": 3 if name.startswith("mm") else 2}
         kernel = compile(source, target=GPUTarget("cuda", cc, 32), options=options)
         text = kernel.asm["ptx"].split(".section")[0]
