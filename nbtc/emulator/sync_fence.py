@@ -78,7 +78,10 @@ def griddepcontrol(warp: Warp, ins: Instruction) -> None:
 
 
 def entry_registers(cluster: Cluster) -> int | None:
-    """Registers per thread at entry as ptxas fixes them, or None when it cannot know them."""
+    """Registers per thread at entry as ptxas fixes them, or None when it cannot know them.
+
+    ptxas takes what the launch bounds leave, but no more than the largest ``setmaxnreg.inc``.
+    """
     directives = cluster.machine.entry.directives
     limit = directives.get("maxnreg")
     if limit:
@@ -90,7 +93,19 @@ def entry_registers(cluster: Cluster) -> int | None:
     for size in threads:
         total *= size
     share = REGISTER_FILE // (max(total, 1) * max(directives["minnctapersm"][0], 1))
-    return min(share // 8 * 8, 255)
+    return min(share // 8 * 8, 255, *_increases(cluster.machine.module))
+
+
+def _increases(module: Any) -> list[int]:
+    """Return the largest count of a ``setmaxnreg.inc`` in the module, if there is one."""
+    counts = [
+        ins.operands[0].value
+        for function in module.functions.values()
+        for block in function.blocks
+        for ins in block.instructions
+        if ins.parts[:2] == ("setmaxnreg", "inc")
+    ]
+    return [max(counts)] if counts else []
 
 
 class RegisterWait(Wait):

@@ -219,6 +219,12 @@ def test_setmaxnreg_plan():
     assert the(report, "setmaxnreg").line == line_of(registers(0, 0), "dec")
 
 
+def test_setmaxnreg_entry_count_is_at_most_the_largest_increase():
+    # ptxas 13.5 gives 232, not the 255 that 256 threads would leave.
+    bounds = ".maxntid 256, 1, 1\n.minnctapersm 1"
+    silent(run(registers(40, 232), directives=bounds, block=256))
+
+
 def test_setmaxnreg_without_entry_count_is_a_warning():
     report = run(registers(40, 232))
     assert report.ok
