@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 __all__ = ["report_deadlock"]
 
 
+_PLAIN_WAITS = ("NamedWait", "ClusterWait", "RegisterWait", "AllocWait")
+
+
 def _who(path: Path) -> str:
     warp = path.warp
     cta = warp.cta
@@ -25,7 +28,7 @@ def _weight(wait: Wait) -> int:
     """Prefer the waiter whose barrier shows what went wrong."""
     barrier = getattr(wait, "barrier", None)
     if barrier is None or not hasattr(barrier, "current"):
-        return 1 if type(wait).__name__ in ("NamedWait", "ClusterWait", "RegisterWait", "AllocWait") else 0
+        return 1 if type(wait).__name__ in _PLAIN_WAITS else 0
     score = 2
     if barrier.current.expected or barrier.current.delivered:
         score += 4

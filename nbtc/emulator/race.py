@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .clocks import (
-    ORDER,
-    PROXY,
-    UNINITIALISED,
-    Access,
-    AccessTable,
-    Agents,
-    Clock,
-    Conflict,
-    FenceLog,
-    happened,
-    join,
-)
-from .findings import Related, user_first
+from .clocks import Access, AccessTable, Agents, Clock, Conflict, FenceLog, join
 from .machine import Hooks, Instruction
+from .race_places import lane_bits, place, related, where
+from .race_report import Wording
 from .shadow import ByteShadow, PagedShadow
 
 if TYPE_CHECKING:
@@ -55,45 +44,6 @@ AT_LANES_EXIT: list[Callable[[Any], None]] = []
 AT_DEADLOCK: list[Callable[[Any], None]] = []
 AT_TOUCH: list[Callable[[Any, Any, int, int], None]] = []
 """Functions of the ``sync_*`` modules, called by the hooks of the same name."""
-
-_FULL = 0xFFFFFFFF
-_LINES = 4  # accesses that are reported against one and the same earlier access
-
-
-_BITS: dict[bytes, int] = {}
-
-
-def lane_bits(mask: np.ndarray | None) -> int:
-    """Turn bool[32] (None = all) into a bit mask."""
-    if mask is None:
-        return _FULL
-    raw = mask.tobytes()
-    bits = _BITS.get(raw)
-    if bits is None:
-        packed = np.packbits(np.frombuffer(raw, bool), bitorder="little")
-        bits = int.from_bytes(packed.tobytes(), "little")
-        if len(_BITS) < 65536:
-            _BITS[raw] = bits
-    return bits
-
-
-def place(ins: Instruction | None) -> tuple[str, int]:
-    """Give file and line of the user's frame of an instruction."""
-    if ins is None:
-        return "<ptx>", 0
-    frames = user_first(ins.chain)
-    return (frames[0].file, frames[0].line) if frames else ("<ptx>", ins.ptx_line)
-
-
-def where(ins: Instruction | None) -> str:
-    """Give ``file:line`` of the user's frame of an instruction."""
-    file, line = place(ins)
-    return f"{file.rsplit('/', 1)[-1]}:{line}"
-
-
-def related(label: str, ins: Instruction | None) -> tuple[Related, ...]:
-    """Give a related line, or nothing when there is no instruction."""
-    return () if ins is None else (Related(label, *place(ins)),)
 
 
 class LaunchSync:
@@ -238,7 +188,7 @@ def region_sync(launch: LaunchSync, region: Region) -> RegionSync:
     return state
 
 
-class Checks(Hooks):
+class Checks(Wording, Hooks):
     """Checks of one launch: feeds the shadow and words the findings."""
 
     wants_memory = True
@@ -411,148 +361,6 @@ class Checks(Hooks):
                         ins=ins, warp=warp, related=related("init", barrier.init_ins),
                         barrier=barrier.info(),
                     )  # fmt: skip
-
-    # -- wording ------------------------------------------------------------------------------
-
-    def conflicts(
-        self,
-        found: Iterable[Conflict],
-        access: Access,
-        warp: Warp,
-        ins: Instruction,
-        *,
-        space: str,
-        target: Any,
-        place_text: str = "",
-    ) -> None:
-        """Turn conflicts of one access into findings."""
-        seen: set[tuple[int, str]] = set()
-        for old, reason in found:
-            key = (id(old.place), reason)
-            if key in seen or not self._really(old, access):
-                continue
-            seen.add(key)
-            if reason == UNINITIALISED:
-                if "poison" in self.checks:
-                    self._poison(access, warp, ins, target, place_text)
-            elif reason == PROXY:
-                told = (id(ins), id(old.place), old.warp.index if old.warp else -1)
-                if "proxy" in self.checks and told not in self._told:
-                    self._told.add(told)
-                    self._proxy(old, access, warp, ins, space, place_text)
-            elif reason == ORDER and self.race:
-                self._order(old, access, warp, ins, space, place_text)
-
-    @staticmethod
-    def _really(old: Access, new: Access) -> bool:
-        """Compare exactly where a recorded region is wider than what is read."""
-        if old.exact is None and new.exact is None:
-            return True
-        if old.exact is not None and new.exact is not None:
-            return bool(np.isin(new.exact(), old.exact()).any())
-        return True
-
-    def _poison(self, access: Access, warp: Warp, ins: Instruction, target: Any,
-                place_text: str) -> None:  # fmt: skip
-        self.machine.finding(
-            "uninitialised_read",
-            f"{access.what} of shared memory {place_text}that was never written".replace(
-                "  ", " "),
-            ins=ins, warp=warp, lanes=access.lanes,
-        )  # fmt: skip
-
-    def _proxy(self, old: Access, access: Access, warp: Warp, ins: Instruction, space: str,
-               place_text: str) -> None:  # fmt: skip
-        fences = old.fences
-        known = warp.sync.clock.get(old.agent, 0)
-        missing = fences.uncovered(old.lanes, old.time or 0, known) if fences else old.lanes
-        missing = missing or old.lanes
-        thread = old.warp.index * 32 + (missing & -missing).bit_length() - 1
-        memory = "shared" if space == "shared" else "global"
-        verb = "writes" if access.write else "reads"
-        message = (
-            f"{access.what} {verb} {memory} memory {place_text}written by thread {thread} at "
-            f"{where(old.place)} with no fence_proxy_async by thread {thread} before the barrier; "
-            "each writing thread fences, then the barrier, then the asynchronous operation"
-        )
-        self.machine.finding(
-            "missing_proxy_fence", message, ins=ins, warp=warp,
-            severity="advice" if access.write or old.what == "cp.async" else "finding",
-            related=related(f"written by thread {thread}", old.place), lanes=access.lanes,
-        )  # fmt: skip
-
-    def _order(self, old: Access, access: Access, warp: Warp, ins: Instruction, space: str,
-               place_text: str) -> None:  # fmt: skip
-        sync: WarpSync = warp.sync
-        severity = "finding"
-        extra = ""
-        if old.time is not None and happened(old, sync.pending):
-            kind = "missing_acquire_fence"
-            severity = "warning" if old.channel is None else "finding"
-            extra = ("; a relaxed operation saw the release, but no acquire fence follows: use the "
-                     "acquire form or fence")  # fmt: skip
-        elif old.what == "tcgen05.alloc" and not access.write:
-            kind = "tmem_slot"
-        elif access.write and not old.write:
-            asynchronous = old.channel is not None or access.channel is not None
-            kind = "overwrite_while_read" if asynchronous else "race"
-        elif old.channel is not None:
-            kind = "write_in_flight" if access.write else "read_in_flight"
-        else:
-            kind = "race"
-        lines = self._lines.setdefault((kind, id(old.place)), set())
-        lines.add(id(ins))
-        if len(lines) > _LINES:
-            return
-        old_who = self._who(old)
-        memory = f"{space} memory {place_text}".strip()
-        if kind == "tmem_slot":
-            thread = warp.index * 32 + (access.lanes & -access.lanes).bit_length() - 1
-            text = (
-                f"tmem address slot read by thread {thread} with no synchronisation after "
-                f"tcgen05.alloc at {where(old.place)}"
-            )
-        elif kind == "read_in_flight":
-            text = (
-                f"{memory} read by the {access.what} while the {old.what} at {where(old.place)} "
-                f"into it is in flight: {self._why(old, warp)}"
-            )
-        elif kind == "overwrite_while_read":
-            text = (
-                f"{memory} overwritten by the {access.what} while the {old.what} at "
-                f"{where(old.place)}{old_who} may still read it: {self._why(old, warp)}"
-            )
-        else:
-            verb = "written" if old.write else "read"
-            text = (
-                f"{access.what} of {memory} is not ordered after the {old.what} at "
-                f"{where(old.place)}{old_who} that {verb.replace('written', 'wrote')} it"
-            )
-            if old.channel is not None:
-                text += f": {self._why(old, warp)}"
-        if (kind == "overwrite_while_read" and old.warp is not None
-                and old.warp.cta is not warp.cta
-                and old.warp.cta.cluster is warp.cta.cluster):  # fmt: skip
-            extra += f"; rank {warp.cta.rank} has no wait on rank {old.warp.cta.rank}"
-        self.machine.finding(
-            kind, text + extra, ins=ins, warp=warp, severity=severity, lanes=access.lanes,
-            related=related(f"{old.what}", old.place),
-            barrier=old.channel.info() if hasattr(old.channel, "info") else None,
-        )  # fmt: skip
-
-    @staticmethod
-    def _who(old: Access) -> str:
-        if old.warp is None:
-            return ""
-        lane = (old.lanes & -old.lanes).bit_length() - 1
-        return f" by CTA rank {old.warp.cta.rank} thread {old.warp.index * 32 + lane}"
-
-    @staticmethod
-    def _why(old: Access, warp: Warp) -> str:
-        channel = old.channel
-        if channel is not None and hasattr(channel, "explain"):
-            return channel.explain(old, warp)
-        return "no wait or barrier orders the two"
 
 
 def create_hooks(machine: Machine, checks: Any = True) -> Checks:

@@ -32,7 +32,8 @@ def use_mbarrier(
 
     A use of another CTA's barrier is noted for the check at that CTA's exit, unless ``incoming``
     is False because an asynchronous operation notes its own completion. With ``dead`` an
-    invalidated barrier is given too. Stops the launch with a finding when no live mbarrier is there, or when its CTA has exited.
+    invalidated barrier is given too. Stops the launch with a finding when no live mbarrier is
+    there, or when its CTA has exited.
     """
     machine = warp.machine
     if cta.exited and cta is not warp.cta:

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .bulk_copies import shared_write
 from .clocks import Access
 from .machine import AsyncOp, Vec, handler
 from .mbarrier import CopyRecord
 from .race import where
-from .sync_bulk import shared_write
 from .sync_mbarrier import use_mbarrier
 from .units.reduce import reduce_bytes
 

@@ -9,232 +9,36 @@ one in flight, or without ``wgmma.fence``, is seen.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nbtc.layout.swizzle import repeat, span
 from nbtc.layout.tensormap_description import SWIZZLES
 
-from .clocks import Access, Clock
+from .bulk_copies import fault
+from .clocks import Access, conflict
 from .machine import SHARED_BASE, AsyncOp, Vec, Wait, handler
 from .race import AT_CLUSTER_START, AT_DEADLOCK, AT_LANES_EXIT, AT_TOUCH, related, where
 from .sync_barriers import check_converged
 from .units import UnitFault, wgmma
+from .warpgroup import (
+    Info,
+    Meet,
+    Op,
+    WarpgroupState,
+    WarpState,
+    check_info,
+    mask_of,
+    operand_spans,
+    warp_state,
+    warpgroup,
+)
 
 if TYPE_CHECKING:
     from .machine import Cluster, Cta, Instruction, Machine, Warp
 
-__all__ = ["Meet", "check_swizzle", "operand_spans"]
-
-
-class Meet:
-    """What several warps all know: a clock that answers with the smallest time."""
-
-    def __init__(self, clocks: list[Clock]) -> None:
-        """Keep the clocks."""
-        self._clocks = clocks
-
-    def get(self, agent: int, default: int = 0) -> int:
-        """Give the time up to which all know the agent."""
-        return min(clock.get(agent, default) for clock in self._clocks)
-
-
-_RUNS: dict[int, tuple[Any, list[tuple[int, int]]]] = {}
-
-
-def operand_spans(found: Any) -> list[tuple[int, int]]:
-    """Give the spans, as offsets in shared memory, that an operand reads; whole swizzled rows."""
-    key = id(found.chunks) * 2 + (found.swizzle == "none")
-    cached = _RUNS.get(key)
-    if cached is None:
-        unit = 16 if found.swizzle == "none" else 128
-        rows = np.unique((found.chunks.astype(np.int64) * 16) // unit * unit)
-        cuts = np.flatnonzero(np.diff(rows) != unit) + 1
-        runs = [(int(run[0]), int(run[-1]) + unit) for run in np.split(rows, cuts)]
-        if len(_RUNS) > 4096:
-            _RUNS.clear()
-        cached = _RUNS[key] = (found.chunks, runs)
-    shift = found.base - SHARED_BASE
-    return [(low + shift, high + shift) for low, high in cached[1]]
-
-
-class _Info:
-    """Parsed modifiers of one wgmma instruction."""
-
-    def __init__(self, ins: Instruction) -> None:
-        parts = ins.parts
-        self.sparse = "sp" in parts
-        shape = next(i for i, p in enumerate(parts) if p.startswith("m64n"))
-        types = [p for p in parts[shape + 1 :] if p != "satfinite"]
-        n = int(parts[shape][4:].split("k")[0])
-        self.op = wgmma.operation(types[0], types[1], types[2], n, sparse=self.sparse)
-        self.satfinite = "satfinite" in parts
-        self.d, self.a, self.b, *rest = ins.operands
-        self.meta = self.selector = None
-        if self.sparse:
-            self.meta, self.selector, *rest = rest
-        self.scale = rest.pop(0) if rest else None
-        flags = [getattr(item, "value", 0) for item in rest]
-        self.negate_a, self.negate_b = ([*flags, 1, 1])[0] == -1, ([*flags[1:], 1])[0] == -1
-        self.a_registers = isinstance(self.a, Vec)
-        transposes = flags[2:]
-        self.transpose_a = bool(transposes) and not self.a_registers and transposes[0] == 1
-        self.transpose_b = bool(transposes) and transposes[-1] == 1
-
-
-def _check(ins: Instruction) -> None:
-    try:
-        ins.info = _Info(ins)
-    except UnitFault as error:
-        ins.unmodelled(error.message)
-
-
-class _Accumulator:
-    """An accumulator matrix whose registers are not up to date."""
-
-    def __init__(self, op: wgmma.Operation, frames: tuple[Any, ...], rows: np.ndarray) -> None:
-        self.op, self.frames, self.rows = op, frames, rows
-        self.mask = _mask_of(rows)
-        self.matrix: np.ndarray | None = None
-
-    def load(self) -> np.ndarray:
-        """Give the matrix, read from the registers when it is not there."""
-        if self.matrix is None:
-            words = [frame.bank[32][self.rows] for frame in self.frames]
-            self.matrix = wgmma.fragment_to_matrix(self.op, np.concatenate(words, axis=1))
-        return self.matrix
-
-    def flush(self) -> None:
-        """Write the matrix back into the registers of all four warps."""
-        if self.matrix is None:
-            return
-        words = wgmma.matrix_to_fragment(self.op, self.matrix)
-        for part, frame in enumerate(self.frames):
-            frame.bank[32][self.rows] = words[:, 32 * part : 32 * part + 32]
-        self.matrix = None
-
-
-def _mask_of(rows: np.ndarray) -> int:
-    return _mask_cached(tuple(rows.tolist()))
-
-
-@lru_cache(maxsize=1024)
-def _mask_cached(rows: tuple[int, ...]) -> int:
-    mask = 0
-    for row in rows:
-        mask |= 1 << row
-    return mask
-
-
-class _Op:
-    """One wgmma of a warpgroup, filled in by its four warps."""
-
-    def __init__(self, ins: Instruction) -> None:
-        self.ins = ins
-        self.warps: list[Warp] = []
-        self.frames: dict[int, Any] = {}
-        self.clocks: list[Clock] = []
-        self.a = self.b = 0
-        self.accumulate = True
-        self.meta: list[Any] = []
-
-
-class WarpgroupState:
-    """Groups and registers of one warpgroup."""
-
-    name = "wgmma groups"
-
-    def __init__(self, cta: Cta, number: int) -> None:
-        """Start idle."""
-        self.cta, self.number = cta, number
-        self.warps = cta.warps[4 * number : 4 * number + 4]
-        self.agent = cta.machine.sync.agents.new(f"wgmma of CTA {cta.ctaid} warpgroup {number}")
-        self.ops: list[_Op] = []
-        self.first_op = 0
-        self.groups: dict[int, list[_Op]] = {}
-        self.done = 0
-        self.enqueued = 0
-        self.accumulators: dict[Any, _Accumulator] = {}
-
-    def explain(self, old: Access, warp: Warp) -> str:
-        """Say which wait is missing."""
-        state = self.warps[0].sync.state.get("wgmma")
-        committed = state.committed if state else 0
-        if old.time is not None and old.time > committed:
-            return "the wgmma is not committed: wgmma.commit_group, then wait_group"
-        return (
-            f"no wgmma.wait_group covers group {old.time} of warpgroup {self.number}, or nothing "
-            "orders this access after that wait"
-        )
-
-    def accumulator(self, op: _Op) -> _Accumulator:
-        """Give the accumulator of an operation, flushing others that overlap it."""
-        info: _Info = op.ins.info
-        rows = self.warps[0].rows(info.d)
-        frames = tuple(op.frames[w.index] for w in self.warps)
-        key = (info.op, rows.tobytes(), tuple(id(f) for f in frames))
-        found = self.accumulators.get(key)
-        if found is None:
-            found = _Accumulator(info.op, frames, rows)
-            self.flush(found.mask)
-            self.accumulators[key] = found
-        return found
-
-    def flush(self, mask: int) -> None:
-        """Write back and forget accumulators that contain some of the registers."""
-        for key, accumulator in list(self.accumulators.items()):
-            if accumulator.mask & mask:
-                accumulator.flush()
-                del self.accumulators[key]
-
-
-class _WarpState:
-    """wgmma state of one warp."""
-
-    def __init__(self) -> None:
-        self.issued = 0
-        self.committed = 0
-        self.waited = 0
-        self.open: list[_Op] = []
-        self.in_flight: list[tuple[int, int, int, _Op]] = []
-        self.mask = 0
-        self.dirty = -1
-        self.written = 0
-        self.touched_by: Instruction | None = None
-        self.reported: set[tuple[Instruction, str]] = set()
-        self.fences = 0
-
-    def cover(self, group: int) -> None:
-        """Groups up to ``group`` are complete for this warp."""
-        self.waited = max(self.waited, group)
-        self.in_flight = [item for item in self.in_flight if item[0] > group]
-        self.mask = 0
-        for _, d_mask, a_mask, _ in self.in_flight:
-            self.mask |= d_mask | a_mask
-
-
-def _state(warp: Warp) -> _WarpState:
-    state = warp.sync.state.get("wgmma")
-    if state is None:
-        state = warp.sync.state["wgmma"] = _WarpState()
-    return state
-
-
-def _warpgroup(warp: Warp, ins: Instruction) -> WarpgroupState:
-    groups = warp.cta.sync.state.setdefault("warpgroups", {})
-    number = warp.index // 4
-    found = groups.get(number)
-    if found is None:
-        if len(warp.cta.warps) < 4 * number + 4:
-            warp.machine.fatal(
-                "aligned_divergence",
-                f"`{ins.op}` in warp {warp.index}: warps {4 * number}..{4 * number + 3} form the "
-                f"warpgroup, but the CTA has {len(warp.cta.warps)} warps",
-                ins=ins, warp=warp,
-            )  # fmt: skip
-        found = groups[number] = WarpgroupState(warp.cta, number)
-    return found
+__all__ = ["check_swizzle"]
 
 
 # -- instructions ---------------------------------------------------------------------------------
@@ -244,22 +48,22 @@ def _warpgroup(warp: Warp, ins: Instruction) -> WarpgroupState:
 def wgmma_fence(warp: Warp, ins: Instruction) -> None:
     """Order register accesses with the wgmmas that follow."""
     check_converged(warp, ins, "wgmma.fence")
-    state = _state(warp)
+    state = warp_state(warp)
     state.fences += 1
     state.dirty = 0
 
 
-@handler("wgmma.mma_async", check=_check, touches=False)
+@handler("wgmma.mma_async", check=check_info, touches=False)
 def wgmma_mma(warp: Warp, ins: Instruction) -> None:
     """Take part in one wgmma of the warpgroup."""
     check_converged(warp, ins, "wgmma.mma_async")
-    group = _warpgroup(warp, ins)
-    state = _state(warp)
-    info: _Info = ins.info
+    group = warpgroup(warp, ins)
+    state = warp_state(warp)
+    info: Info = ins.info
     index = state.issued - group.first_op
     state.issued += 1
     while len(group.ops) <= index:
-        group.ops.append(_Op(ins))
+        group.ops.append(Op(ins))
     op = group.ops[index]
     if op.ins is not ins and op.ins.text != ins.text:
         warp.machine.fatal(
@@ -288,8 +92,8 @@ def wgmma_mma(warp: Warp, ins: Instruction) -> None:
         )  # fmt: skip
     if info.meta is not None:
         op.meta.append(warp.read(info.meta).copy())
-    d_mask = _mask_of(warp.rows(info.d))
-    a_mask = _mask_of(warp.rows(info.a)) if info.a_registers else 0
+    d_mask = mask_of(warp.rows(info.d))
+    a_mask = mask_of(warp.rows(info.a)) if info.a_registers else 0
     _check_registers(warp, ins, state, d_mask, a_mask, accumulate=accumulate)
     number = state.committed + 1
     state.open.append(op)
@@ -300,7 +104,7 @@ def wgmma_mma(warp: Warp, ins: Instruction) -> None:
         _issue(group, op, number)
 
 
-def _check_registers(warp: Warp, ins: Instruction, state: _WarpState, d_mask: int, a_mask: int,
+def _check_registers(warp: Warp, ins: Instruction, state: WarpState, d_mask: int, a_mask: int,
                      *, accumulate: bool) -> None:  # fmt: skip
     if "wgmma" not in warp.machine.sync.checks or warp.frame is not warp.watch_frame:
         return
@@ -321,11 +125,11 @@ def _check_registers(warp: Warp, ins: Instruction, state: _WarpState, d_mask: in
         state.dirty &= ~(d_mask | a_mask)
 
 
-def _issue(group: WarpgroupState, op: _Op, number: int) -> None:
+def _issue(group: WarpgroupState, op: Op, number: int) -> None:
     """All four warps are here: check what the operation reads."""
     warp = op.warps[-1]
     launch = warp.machine.sync
-    info: _Info = op.ins.info
+    info: Info = op.ins.info
     operands = [("b", op.b, info.transpose_b)]
     if not info.a_registers:
         operands.insert(0, ("a", op.a, info.transpose_a))
@@ -336,8 +140,6 @@ def _issue(group: WarpgroupState, op: _Op, number: int) -> None:
         try:
             found = wgmma.describe_access(info.op, name, [descriptor], transpose=transpose)
         except UnitFault as error:
-            from .sync_bulk import fault
-
             fault(warp, op.ins, error)
             raise
         check_swizzle(warp, warp.cta, op.ins, name, found)
@@ -360,10 +162,8 @@ def _issue(group: WarpgroupState, op: _Op, number: int) -> None:
                 _report(op, access, conflicts, low, high)
 
 
-def _report(op: _Op, access: Access, conflicts: Any, low: int, high: int) -> None:
+def _report(op: Op, access: Access, conflicts: Any, low: int, high: int) -> None:
     """Blame the first warp that lacks the order."""
-    from .clocks import conflict
-
     hooks = op.warps[0].machine.hooks
     for old, reason in conflicts:
         guilty = op.warps[-1]
@@ -379,7 +179,18 @@ def _report(op: _Op, access: Access, conflicts: Any, low: int, high: int) -> Non
 
 
 def check_swizzle(warp: Warp, cta: Cta, ins: Instruction, name: str, found: Any) -> None:
-    """Advise where a descriptor's swizzle is not the one that TMA wrote the tile with."""
+    """Advise where a descriptor and the data's swizzle do not fit each other."""
+    if found.swizzle != "none":
+        row = span(found.swizzle)
+        into = found.start % repeat(found.swizzle)
+        if into >= row:
+            warp.machine.finding(
+                "descriptor_swizzle",
+                f"operand {name.upper()} starts {into} B into the {repeat(found.swizzle)} B atom: "
+                f"the k-step leaves the {row} B swizzle row; the next {row} B of K are one atom "
+                f"column further (rows * {row} B)",
+                ins=ins, warp=warp, severity="advice",
+            )  # fmt: skip
     pages = cta.sync.state.get("swizzle")
     if pages is None:
         return
@@ -399,7 +210,7 @@ def check_swizzle(warp: Warp, cta: Cta, ins: Instruction, name: str, found: Any)
 class _Group(AsyncOp):
     """A committed group of wgmmas; groups run in order."""
 
-    def __init__(self, group: WarpgroupState, number: int, ops: list[_Op], warp: Warp,
+    def __init__(self, group: WarpgroupState, number: int, ops: list[Op], warp: Warp,
                  ins: Instruction) -> None:  # fmt: skip
         self.cta, self.warp, self.ins = group.cta, warp, ins
         self.group, self.number, self.ops = group, number, ops
@@ -418,9 +229,7 @@ class _Group(AsyncOp):
             try:
                 _multiply(self.group, ops[index:end])
             except UnitFault as error:
-                from .sync_bulk import fault
-
-                fault(ops[index].warps[-1], ops[index].ins, error)
+                    fault(ops[index].warps[-1], ops[index].ins, error)
             index = end
         self.ops = []
         self.group.done = self.number
@@ -434,7 +243,7 @@ class _Group(AsyncOp):
 _START = 0x3FFF
 
 
-def _continues(first: _Op, following: _Op) -> bool:
+def _continues(first: Op, following: Op) -> bool:
     one, two = first.ins.info, following.ins.info
     return (
         not one.a_registers
@@ -451,13 +260,13 @@ def _continues(first: _Op, following: _Op) -> bool:
     )
 
 
-def _multiply(group: WarpgroupState, ops: list[_Op]) -> None:
+def _multiply(group: WarpgroupState, ops: list[Op]) -> None:
     op = ops[0]
-    info: _Info = op.ins.info
+    info: Info = op.ins.info
     a: Any = [o.a for o in ops]
     if info.a_registers:
         rows = group.warps[0].rows(info.a)
-        group.flush(_mask_of(rows))
+        group.flush(mask_of(rows))
         frames = [op.frames[w.index] for w in group.warps]
         a = np.concatenate([frame.bank[32][rows] for frame in frames], axis=1)
     accumulator = group.accumulator(op)
@@ -487,17 +296,17 @@ def _multiply(group: WarpgroupState, ops: list[_Op]) -> None:
 def wgmma_commit(warp: Warp, ins: Instruction) -> None:
     """Close the group of this warp; the group runs when all four warps closed it."""
     check_converged(warp, ins, "wgmma.commit_group")
-    group = _warpgroup(warp, ins)
-    state = _state(warp)
+    group = warpgroup(warp, ins)
+    state = warp_state(warp)
     state.committed += 1
     group.groups.setdefault(state.committed, state.open)
     state.open = []
-    numbers = [_state(w).committed for w in group.warps]
+    numbers = [warp_state(w).committed for w in group.warps]
     while group.enqueued < min(numbers):
         group.enqueued += 1
         ops = group.groups.pop(group.enqueued)
         warp.machine.enqueue(_Group(group, group.enqueued, ops, warp, ins))
-    finished = min(_state(w).issued for w in group.warps) - group.first_op
+    finished = min(warp_state(w).issued for w in group.warps) - group.first_op
     if finished > 64:
         del group.ops[:finished]
         group.first_op += finished
@@ -515,14 +324,14 @@ class _GroupWait(Wait):
 
     def resume(self, warp: Warp) -> None:
         """Know that they are."""
-        _state(warp).cover(self.target)
+        warp_state(warp).cover(self.target)
         clock = warp.sync.clock
         if clock.get(self.group.agent, 0) < self.target:
             clock[self.group.agent] = self.target
 
     def describe(self) -> str:
         """Say who is missing."""
-        late = [w.index for w in self.group.warps if _state(w).committed < self.target]
+        late = [w.index for w in self.group.warps if warp_state(w).committed < self.target]
         text = f"waits for wgmma group {self.target} at {where(self.ins)}"
         return text + (f"; warps {late} of the warpgroup have not committed it" if late else "")
 
@@ -531,8 +340,8 @@ class _GroupWait(Wait):
 def wgmma_wait(warp: Warp, ins: Instruction) -> Wait | None:
     """Wait until at most N newest groups are pending."""
     check_converged(warp, ins, "wgmma.wait_group")
-    group = _warpgroup(warp, ins)
-    target = _state(warp).committed - warp.scalar(ins.operands[0])
+    group = warpgroup(warp, ins)
+    target = warp_state(warp).committed - warp.scalar(ins.operands[0])
     if target <= 0:
         return None
     wait = _GroupWait(warp, ins, group, target)
@@ -546,7 +355,7 @@ def wgmma_wait(warp: Warp, ins: Instruction) -> Wait | None:
 
 
 def _touch(warp: Warp, ins: Instruction, reads: int, writes: int) -> None:
-    state = _state(warp)
+    state = warp_state(warp)
     touched = reads | writes
     group = warp.cta.sync.state.get("warpgroups", {}).get(warp.index // 4)
     if state.mask & touched and "wgmma" in warp.machine.sync.checks:
@@ -623,7 +432,7 @@ def _deadlock(machine: Machine) -> None:
             for group in cta.sync.state.get("warpgroups", {}).values():
                 for op in group.ops:
                     if 0 < len(op.warps) < 4:
-                        _issue(group, op, _state(op.warps[0]).committed + 1)
+                        _issue(group, op, warp_state(op.warps[0]).committed + 1)
 
 
 AT_CLUSTER_START.append(_start)

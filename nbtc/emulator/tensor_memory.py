@@ -111,7 +111,8 @@ class IssueQueue:
         """Start empty."""
         thread = warp.index * 32 + lane
         self.thread = thread
-        self.agent = warp.machine.sync.agents.new(f"tcgen05 of CTA {warp.cta.ctaid} thread {thread}")
+        name = f"tcgen05 of CTA {warp.cta.ctaid} thread {thread}"
+        self.agent = warp.machine.sync.agents.new(name)
         self.count = 0
         self.committed = 0
         self.open: list[Any] = []

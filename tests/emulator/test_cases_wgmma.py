@@ -314,3 +314,11 @@ shl.b32 %r1""", 1)  # fmt: skip
     report, *_ = run(body, params=CP_PARAMS, args=[source, target], completion=completion)
     silent(report)
     assert np.array_equal(target, source.reshape(4, 32, 4)[[1, 0, 3, 2]].reshape(-1))
+
+
+def test_c41_k_step_leaves_the_swizzle_row():
+    body = gemm().replace("add.s64 %rd21, %rd10, 2;", "add.s64 %rd21, %rd10, 16;")
+    report, *_ = run(body)
+    found = next(item for item in report.advice if item.kind == "descriptor_swizzle")
+    assert "the k-step leaves the 128 B swizzle row" in found.message
+    assert found.line == line_of(body, "mma1")
