@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from nbtc import check
+from nbtc.errors import NbtcError
 
 ROOT = Path(__file__).resolve().parent.parent
 GENERATED = {"reference.md"}
@@ -45,11 +46,53 @@ def test_program(page, index, tmp_path, emulated):
     runpy.run_path(str(path), run_name="__main__")
 
 
+ERRORS = ROOT / "docs" / "errors.md"
+
+
+def _raising() -> list:
+    """Return each program of the page of errors with the message that stands below it."""
+    found = _BLOCK.findall(ERRORS.read_text())
+    pairs = zip(found, found[1:], strict=False)
+    return [
+        pytest.param(program, message, id=message.split("\n")[0][:40])
+        for (kind, program), (below, message) in pairs
+        if kind == "py" and below == "text"
+    ]
+
+
+@pytest.mark.parametrize(("program", "message"), _raising())
+def test_message(program, message, tmp_path, emulated):
+    path = tmp_path / "program.py"
+    imports = blocks(ERRORS, "text")[0]
+    path.write_text(imports + program)
+    with pytest.raises(NbtcError) as error:
+        runpy.run_path(str(path))
+    raised = " ".join(str(error.value).split())
+    for part in " ".join(message.split()).split(" ... "):
+        assert part in raised
+
+
+def test_every_program_of_the_page_of_errors_is_run():
+    assert len(_raising()) == len(blocks(ERRORS, "py")) > 10
+
+
 def test_every_block_is_of_a_kind_that_is_run():
-    """sh of the README runs in CI, python above, text beside the program that prints it."""
+    """CI runs sh; the tests here run python, and py for the message below it."""
     for page in PAGES:
         kinds = {kind for kind, _ in _BLOCK.findall(page.read_text())}
-        assert kinds <= {"sh", "python", "text"}, page
+        assert kinds <= {"sh", "python", "text"} | ({"py"} if page == ERRORS else set()), page
+        if page.name != "README.md":
+            assert "sh" not in kinds, page
+
+
+def test_every_kind_of_finding_is_listed():
+    from nbtc.emulator.findings import KINDS
+
+    page = (ROOT / "docs" / "emulator.md").read_text()
+    section = page.split("\n## What is checked\n")[1].split("\n## ")[0]
+    listed = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
+    assert [name for name in KINDS if name not in listed] == []
+    assert [name for name in listed if name not in KINDS] == []
 
 
 def test_shell_blocks_are_the_two_commands():
@@ -96,7 +139,8 @@ def test_compile_line_of_the_readme(tmp_path, emulated):
 
 @pytest.mark.parametrize("page", TEXTS, ids=lambda p: p.name)
 def test_links_lead_somewhere(page):
-    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
+    prose = re.sub(r"`[^`]*`", "", _BLOCK.sub("", page.read_text()))
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", prose):
         if not target.startswith("http"):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
 
