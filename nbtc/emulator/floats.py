@@ -1,8 +1,8 @@
 """Floating-point operations of PTX on rows of lanes: rounding modes, fma, min/max, approximations.
 
 float16 rows are ``np.float16``; bfloat16 values travel as uint16 bit patterns in rows and as
-float32 in between. Everything is exact (correctly rounded) except the ``approx`` functions, which are
-computed in float64 and rounded once.
+float32 in between. Everything is exact (correctly rounded) except the ``approx`` functions, which
+are computed in float64 and rounded once.
 """
 
 from __future__ import annotations

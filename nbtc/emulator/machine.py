@@ -159,10 +159,10 @@ class Hooks:
     """Checks called by the engine; this base does nothing. Implemented by ``race.py``.
 
     ``offsets`` (int64[32]) are byte offsets inside ``target``. ``mask`` is bool[32], or None when
-    all 32 lanes access; offsets of lanes outside the mask are meaningless. ``size`` is bytes per lane
-    (vector     accesses are one call with the whole size, up to 32). ``target`` is the `Cta` that owns the
-    shared memory (``space == "shared"``) or the `Region` (``space == "global"``). Calls come
-    *before* the bytes are read or written. Local, param and const accesses are not reported.
+    all 32 lanes access; offsets of lanes outside the mask are meaningless. ``size`` is bytes per
+    lane (vector accesses are one call with the whole size, up to 32). ``target`` is the `Cta` that
+    owns the shared memory (``space == "shared"``) or the `Region` (``space == "global"``). Calls
+    come *before* the bytes are read or written. Local, param and const accesses are not reported.
     ``ins.sem``/``ins.scope`` tell weak/relaxed/acquire/release/volatile.
     """
 
