@@ -96,7 +96,7 @@ def make_kernel(stages: int = 4, function=bias_gelu) -> Kernel:
                     pipeline.wait(layout.full[state.stage], state.parity)
                     a, b = layout.a[state.stage] + consumer * A_BYTES, layout.b[state.stage]
                     d = wgmma.fence(d)
-                    d = mma.block(d, a, b, block == 0, "bfloat16", ROWS, N, K, M)
+                    d = mma.block(d, a, b, block == 0, "bfloat16", ROWS, N, K, M, N)
                     wgmma.commit_group()
                     d = wgmma.wait_group(d, n=1)
                     if block > 0:

@@ -20,7 +20,7 @@ _MMA = {
 
 def _returns(
     d: Any, a: Any, b: Any, first: Any, dtype: Any, m: Any, n: Any, k: Any,
-    tile_m: Any, a_major: Any, b_major: Any,
+    tile_m: Any, tile_n: Any, a_major: Any, b_major: Any,
 ) -> Any:  # fmt: skip
     name = canonical(dtype).name
     if name not in _MMA:
@@ -36,10 +36,10 @@ def _returns(
     return d
 
 
-@staged(_returns, constants=("dtype", "m", "n", "k", "tile_m", "a_major", "b_major"))
+@staged(_returns, constants=("dtype", "m", "n", "k", "tile_m", "tile_n", "a_major", "b_major"))
 def block(
     e: Emitter, d: Any, a: Any, b: Any, first: Any, dtype: str, m: int, n: int, k: int,
-    tile_m: int, a_major: str = "K", b_major: str = "K",
+    tile_m: int, tile_n: int, a_major: str = "K", b_major: str = "K",
 ) -> Any:  # fmt: skip
     """Issue the wgmma of one k-block: D (m x n) += A (m x k) times B (k x n).
 
@@ -50,20 +50,21 @@ def block(
         e: given by the compiler.
         d: accumulators, m / 64 * n / 2 float32 registers; 64 rows after each other.
         a: shared address of this warpgroup's first row of the A tile.
-        b: shared address of the B tile.
+        b: shared address of the first column in the B tile.
         first: boolean; True makes D = A B instead of D += A B.
         dtype: ``"bfloat16"`` or ``"float16"``.
         m: rows of this warpgroup, a multiple of 64.
         n: columns, a legal N of wgmma.
         k: depth of the block in elements.
         tile_m: rows of the whole A tile in shared memory.
+        tile_n: columns of the whole B tile in shared memory.
         a_major: ``"K"`` or ``"MN"``: which dimension of A is contiguous.
         b_major: likewise for B.
     """
     from nbtc.intrinsics import wgmma
 
     name = canonical(dtype).name
-    a_tile, b_tile = operand_tile(tile_m, k, name, a_major), operand_tile(n, k, name, b_major)
+    a_tile, b_tile = operand_tile(tile_m, k, name, a_major), operand_tile(tile_n, k, name, b_major)
     instruction = getattr(wgmma, _MMA[name])
     registers = n // 2
     parts: list[Any] = [d[i * registers : (i + 1) * registers] for i in range(m // 64)]

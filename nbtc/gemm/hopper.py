@@ -199,7 +199,7 @@ def make_kernel(config: HopperConfig, function: Callable[..., Any] | None = None
                     a = layout.a[stage] + consumer * A_WG_BYTES
                     d = wgmma.fence(d)
                     d = mma.block(d, a, layout.b[stage], k_block == 0, DTYPE, WG_ROWS, TILE_N,
-                                  TILE_K, TILE_M, A_MAJOR, B_MAJOR)  # fmt: skip
+                                  TILE_K, TILE_M, TILE_N, A_MAJOR, B_MAJOR)  # fmt: skip
                     wgmma.commit_group()
                     if FIRST_RELEASE:
                         # The wgmma of the k-block before are done: its stage is free.

@@ -67,6 +67,18 @@ def take(e: Emitter, regs: Any, start: int, count: int) -> Any:
     return e.tuple(regs[start : start + count])
 
 
+def _returns_join(a: Any, b: Any) -> Any:
+    if not isinstance(a, types.UniTuple) or not isinstance(b, types.UniTuple) or a.dtype != b.dtype:
+        raise InstructionError(f"registers.join: {a} and {b}; needs two tuples of one type")
+    return types.UniTuple(a.dtype, len(a) + len(b))
+
+
+@staged(_returns_join)
+def join(e: Emitter, a: Any, b: Any) -> Any:
+    """Return the registers of ``a`` followed by those of ``b``."""
+    return e.tuple([*a, *b])
+
+
 _PACKERS = {"bfloat16": "cvt_bf16x2_f32", "float16": "cvt_f16x2_f32"}
 
 
