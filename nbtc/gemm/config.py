@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,9 +23,25 @@ POLICIES = {
 }
 """Encoded L2 cache policies by name, as createpolicy makes them for the whole range."""
 
+_INTEGERS = (
+    "stages", "consumers", "group", "store_buffers", "producer_registers", "consumer_registers",
+)  # fmt: skip
 _INPUTS = ("bfloat16", "float16")
 _OUTPUTS = ("bfloat16", "float16", "float32")
 _SCHEDULES = ("grouped", "linear", "hilbert")
+
+
+def _integer(name: str, value: Any) -> int:
+    """Return ``value`` as an int, also of NumPy's integers; True and 2.0 are none."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise LayoutError(f"{name}={value!r}; must be an integer")
+    return operator.index(value)
+
+
+def _integers(name: str, value: Any, count: int, meaning: str) -> tuple[int, ...]:
+    if not isinstance(value, tuple | list) or len(value) != count:
+        raise LayoutError(f"{name}={value!r}; must be {count} integers {meaning}")
+    return tuple(_integer(f"an entry of {name}", v) for v in value)
 
 
 @dataclass(frozen=True)
@@ -74,9 +91,12 @@ class HopperConfig:
         put = lambda name, value: object.__setattr__(self, name, value)  # noqa: E731
         put("dtype", canonical(self.dtype).name)
         put("out_dtype", canonical(self.out_dtype or self.dtype).name)
-        put("tile", tuple(self.tile))
-        put("cluster", tuple(self.cluster))
-        put("policies", tuple(self.policies))
+        put("tile", _integers("tile", self.tile, 3, "(M, N, K)"))
+        put("cluster", _integers("cluster", self.cluster, 2, "(CTAs along M, CTAs along N)"))
+        for name in _INTEGERS:
+            put(name, _integer(name, getattr(self, name)))
+        if isinstance(self.policies, list):
+            put("policies", tuple(self.policies))
         self._check_choices()
         self._check_tile()
         self._check_cluster()
@@ -96,24 +116,30 @@ class HopperConfig:
         ):
             if value not in legal:
                 raise LayoutError(f"{name}={value!r}; legal: {', '.join(map(repr, legal))}")
-        if len(self.policies) != 3 or any(p not in POLICIES for p in self.policies):
+        policies, legal = self.policies, list(POLICIES)
+        if (
+            not isinstance(policies, tuple)
+            or len(policies) != 3
+            or any(p not in legal for p in policies)
+        ):
             raise LayoutError(
-                f"policies={self.policies!r}; one of {', '.join(map(repr, POLICIES))} for each of "
-                "A, B and C"
+                f"policies={policies!r}; needs a tuple of three, for A, B and C, each one of "
+                f"{', '.join(map(repr, legal))}"
             )
         for name in ("stages", "group", "store_buffers"):
             value = getattr(self, name)
-            if not isinstance(value, int) or value < 1:
+            if value < 1:
                 raise LayoutError(f"{name}={value!r}; must be an integer >= 1")
 
     def _check_tile(self) -> None:
-        if len(self.tile) != 3 or any(not isinstance(t, int) or t < 1 for t in self.tile):
-            raise LayoutError(f"tile={self.tile!r}; must be three integers (M, N, K)")
         m, n, k = self.tile
+        if min(self.tile) < 1:
+            raise LayoutError(f"tile={self.tile!r}; must be three integers (M, N, K) >= 1")
         if m % (64 * self.consumers):
             raise LayoutError(
                 f"tile M={m} with {self.consumers} consumer warpgroups; each takes whole 64-row "
-                f"wgmma tiles: M must be a multiple of 64 * {self.consumers} = {64 * self.consumers}"
+                f"wgmma tiles: M must be a multiple of 64 * {self.consumers} = "
+                f"{64 * self.consumers}"
             )
         if n % 32 or not 32 <= n <= 256:
             raise LayoutError(f"tile N={n}; must be a multiple of 32, 32..256 (one wgmma N)")
@@ -121,12 +147,15 @@ class HopperConfig:
             raise LayoutError(f"tile K={k}; must be a multiple of 16 (one wgmma K)")
         if m > 256:
             raise LayoutError(f"tile M={m}; a TMA box has at most 256 rows")
-        self.a_tile  # noqa: B018 - the property checks
-        self.b_tile  # noqa: B018
+        for name, tile in (("A", self.a_tile), ("B", self.b_tile)):
+            if tile.box[0] > 256:
+                raise LayoutError(
+                    f"tile K={k}: a TMA box of an MN-major {name} tile has K rows, at most 256"
+                )
 
     def _check_cluster(self) -> None:
         cm, cn = self.cluster
-        if any(not isinstance(c, int) or c < 1 for c in self.cluster) or cm * cn > 8:
+        if min(self.cluster) < 1 or cm * cn > 8:
             raise LayoutError(
                 f"cluster={self.cluster!r}; two integers >= 1 whose product is at most 8"
             )
@@ -171,12 +200,8 @@ class HopperConfig:
         m, n, k = self.tile
         try:
             return shared.Layout(
-                a=shared.tile(
-                    self.dtype, (m, k), swizzle=self.a_tile.swizzle, stages=self.stages
-                ),
-                b=shared.tile(
-                    self.dtype, (n, k), swizzle=self.b_tile.swizzle, stages=self.stages
-                ),
+                a=shared.tile(self.dtype, (m, k), swizzle=self.a_tile.swizzle, stages=self.stages),
+                b=shared.tile(self.dtype, (n, k), swizzle=self.b_tile.swizzle, stages=self.stages),
                 c=shared.tile(
                     self.out_dtype,
                     (self.buffers, 64, self.store_columns),
