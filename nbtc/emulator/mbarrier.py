@@ -121,14 +121,20 @@ class MBarrier:
     # -- names --------------------------------------------------------------------------------
 
     def _name(self) -> str:
-        names = self.machine.sync.names
+        machine = self.machine
         cta = self.cta
         suffix = f" of CTA rank {cta.rank}" if len(cta.cluster.ctas) > 1 else ""
-        known = names.get(self.offset)
+        symbols = getattr(machine, "symbols", {})
+        variables = getattr(machine.module, "variables", {})
+        known = None
+        given = getattr(machine, "barrier_names", None)
+        if given:
+            dynamic = [start for name, start in symbols.items()
+                       if name in variables and variables[name].dynamic]  # fmt: skip
+            known = given.get(self.offset - min(dynamic)) if dynamic else None
         if known is None:
-            module = self.machine.module
-            for symbol, start in getattr(self.machine, "symbols", {}).items():
-                variable = module.variables.get(symbol)
+            for symbol, start in symbols.items():
+                variable = variables.get(symbol)
                 if variable is None or variable.size > 1024 or not variable.size:
                     continue
                 if start <= self.offset < start + variable.size:
@@ -323,6 +329,22 @@ class MBarrier:
             f"arrival {self.current.arrivals + count} of {self.expected} in phase "
             f"{self.local_phase} of {self.name}{thread}: more arrivals than the init count allows",
             ins=ins, warp=warp, lanes=lanes, related=related("init", self.init_ins),
+        )  # fmt: skip
+
+    def spilled(self, phase: int, warp: Warp, ins: Instruction, lanes: int, lane: int) -> None:
+        """Report that the arrivals of one instruction fall into two phases.
+
+        Which lanes complete the first phase is not specified, so what the others did before is not
+        ordered before its waiters.
+        """
+        self._finding(
+            f"spilled{id(ins)}",
+            "mbarrier_arrivals",
+            f"arrival {self.expected + 1} of {self.expected} in phase {phase - self.base_phase} of "
+            f"{self.name} by thread {warp.index * 32 + lane}: {lanes.bit_count()} lanes arrive at "
+            "once, and those that the phase has no room for count for the next one; init the "
+            "barrier with the number of arriving threads",
+            ins=ins, warp=warp, lanes=1 << lane, related=related("init", self.init_ins),
         )  # fmt: skip
 
     def _range(self, warp: Any, ins: Any) -> None:

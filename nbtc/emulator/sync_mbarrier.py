@@ -267,8 +267,11 @@ def mbarrier_arrive(warp: Warp, ins: Instruction) -> None:
     for lanes, _, cta, offset in _targets(warp, address, ins):
         bits = lane_bits(lanes)
         barrier = use_mbarrier(warp, cta, offset, ins, lanes=bits)
+        phase = barrier.phase
         for lane in np.flatnonzero(lanes).tolist():
             count = 1
+            if barrier.phase == phase + 1:
+                barrier.spilled(phase, warp, ins, bits, lane)
             states[lane] = _state_of(barrier)
             if with_tx:
                 _count(_signed32(int(values[lane])), "expect_tx", warp, ins, low=0)
@@ -376,8 +379,6 @@ def _finish(warp: Warp, ins: Instruction, groups: list[Any]) -> None:
         if barrier.done:
             warp.sync.acquire(barrier.done, relaxed=relaxed)
         barrier.observe(warp, parity, ins, barrier.phase - 1)
-        if relaxed:
-            warp.sync.state["relaxed_wait"] = (barrier, ins)
     if len(ins.operands) and not isinstance(ins.operands[0], Sink):
         warp.write(ins.operands[0], result)
 
