@@ -51,6 +51,7 @@ class Kernel(LaunchSyntax):
         options: how it is launched.
         arch: target given to :func:`jit`, or None.
         notes: what serious notes of ptxas do: ``"error"``, ``"warn"`` or ``"ignore"``.
+        barrier_names: names of the barriers of the shared layout by byte offset, for reports.
     """
 
     __name__: str
@@ -72,6 +73,7 @@ class Kernel(LaunchSyntax):
         self.options = options
         self.arch = arch
         self.notes: NotesMode = notes
+        self.barrier_names: dict[int, str] = {}
         self._compile_options = compile_options
         code = py_func.__code__
         self._names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
@@ -181,7 +183,7 @@ class Kernel(LaunchSyntax):
             cluster=self.options.cluster or (1, 1, 1),
             dynamic_smem=dynamic,
             seed=seed,
-            **options,
+            **{"names": self.barrier_names, **options},
         )
 
 
@@ -375,7 +377,12 @@ def jit(
     )
 
     def decorate(target: Callable[..., Any]) -> Kernel:
-        return Kernel(target, options=launching, compile_options=compiling, arch=arch, notes=notes)
+        kernel = Kernel(
+            target, options=launching, compile_options=compiling, arch=arch, notes=notes
+        )
+        if shared is not None:
+            kernel.barrier_names = shared.names()
+        return kernel
 
     return decorate if function is None else decorate(function)
 

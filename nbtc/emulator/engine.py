@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,7 @@ def launch(
     completion: str = "random",
     progress: Callable[[float], None] | None = None,
     dynamic_smem_base: int | None = None,
+    names: Mapping[int, str] | None = None,
 ) -> Report:
     """Run a kernel of a PTX text on the CPU and report what is wrong with it.
 
@@ -64,6 +65,7 @@ def launch(
             about five times a second.
         dynamic_smem_base: shared address of the dynamic part; default directly after the static
             part.
+        names: names of barriers by byte offset in dynamic shared memory, for the messages.
 
     Returns:
         The report. Races, deadlocks and memory faults are findings in it, never exceptions.
@@ -80,6 +82,7 @@ def launch(
     machine.cluster_dims = triple(cluster, "cluster")
     _check_shape(machine, function)
     machine.report.seed, machine.report.policy = seed, completion
+    machine.barrier_names = dict(names or {})
     machine.place_module()
     machine.lay_out_shared(int(dynamic_smem), dynamic_smem_base)
     machine.params = pack_arguments(machine, function, args)

@@ -475,6 +475,8 @@ class MBarrier:
                 text += f"; {missing} will never arrive"
             elif missing < 0:
                 text += f"; {-missing} bytes more than expected"
+                if not expects:
+                    text += ", and no expect_tx announced them"
             if expects:
                 text += f"; expect issued at {where(expects[-1])}"
                 lines += related("expect_tx", expects[-1])
@@ -513,6 +515,6 @@ class MBarrier:
                     f". Phase {following} is complete and this warp never waited for it; parity "
                     f"{1 - parity} passes"
                 )
-        if phase == 0 and not arrived and not now.expected and parity == 0:
+        if phase == 0 == parity and not (arrived or now.expected or now.delivered):
             text += ". A fresh empty barrier is passed with parity 1"
         return text, tuple(dict.fromkeys(lines))

@@ -55,7 +55,6 @@ class LaunchSync:
         self.checks = checks
         self.agents = Agents()
         self.table = AccessTable()
-        self.names: dict[int, str] = {}
 
 
 class WarpSync:

@@ -341,7 +341,8 @@ class MbarrierWait(Wait):
         return (
             f"waits {barrier.name} {awaited} (phase {barrier.local_phase} open, "
             f"{barrier.expected - barrier.pending}/{barrier.expected} arrivals"
-            + (f", {barrier.tx} bytes missing" if barrier.tx else "")
+            + (f", {barrier.tx} bytes missing" if barrier.tx > 0 else "")
+            + (f", {-barrier.tx} bytes too many" if barrier.tx < 0 else "")
             + ")"
         )
 
