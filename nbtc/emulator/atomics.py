@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import floats
-from .access import _by_window, _groups, _remote, fault
+from .access import _by_window, _groups
+from .access_shared import fault, remote
 from .machine import LANES, MemoryFault
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ def run_atomic(
                     region.initialised[offsets[lane] : offsets[lane] + size] = 1
         machine.bytes_written["global"] += size * (LANES if m is None else int(m.sum()))
     else:
-        for cta, offsets, lanes in _remote(w, ins, address, size, m):
+        for cta, offsets, lanes in remote(w, ins, address, size, m):
             if cta is not w.cta and space != "cluster":
                 fault(
                     ins,

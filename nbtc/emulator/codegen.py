@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from . import access, arith, convert, floats
+from . import access, access_shared, arith, convert, floats
 from .flow import undefined_reads
 from .machine import LANES, find_handler
 from .program import (
@@ -200,7 +200,7 @@ class FunctionCode:
                 step.entry = entry
                 steps.append(step)
                 continue
-            from .emit import find_emitter
+            from .emit_base import find_emitter
 
             if find_emitter(ins) is None:
                 ins.unmodelled("unknown instruction")
@@ -232,7 +232,7 @@ class FunctionCode:
 
     def generate(self, instructions: list[Instruction], masked: bool) -> Any:
         """Generate and compile the function of a run of instructions."""
-        from .emit import find_emitter
+        from .emit_base import find_emitter
 
         gen = Gen(self, masked)
         for ins in instructions:
@@ -484,7 +484,13 @@ _BASE_NAMES: dict[str, Any] = {
     "right_shift": np.right_shift,
     "logical_not": np.logical_not,
 }
-for _module, _prefix in ((arith, "i_"), (floats, "f_"), (access, "m_"), (convert, "c_")):
+for _module, _prefix in (
+    (arith, "i_"),
+    (floats, "f_"),
+    (access_shared, "m_"),
+    (access, "m_"),
+    (convert, "c_"),
+):
     for _name in dir(_module):
         if not _name.startswith("_") and callable(getattr(_module, _name)):
             _BASE_NAMES[_prefix + _name] = getattr(_module, _name)

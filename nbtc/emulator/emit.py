@@ -2,92 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 
-from . import arith, convert
+from . import convert
 from .codegen import BITS, DTYPE, Gen
-from .program import Imm, Instruction, Operand, Pair, Reg, Sink, Special, Symbol, Vec
-
-Emitter = Callable[[Gen, Instruction], None]
-_EMITTERS: dict[str, Emitter] = {}
-_INTS = {"s8", "u8", "s16", "u16", "s32", "u32", "s64", "u64"}
-_ROUNDINGS = ("rn", "rz", "rm", "rp")
-
-
-def emitter(*names: str) -> Callable[[Emitter], Emitter]:
-    """Register an emitter for base opcodes (or dotted prefixes)."""
-
-    def register(function: Emitter) -> Emitter:
-        for name in names:
-            _EMITTERS[name] = function
-        return function
-
-    return register
-
-
-def find_emitter(ins: Instruction) -> Any:
-    """Find the emitter of an instruction (longest dotted prefix), or None."""
-    from . import emit_memory, emit_move  # noqa: F401  (registration)
-
-    for end in range(min(len(ins.parts), 3), 0, -1):
-        found = _EMITTERS.get(".".join(ins.parts[:end]))
-        if found is not None:
-            return found
-    return None
-
-
-def rounding(ins: Instruction) -> str:
-    """Rounding mode of a float instruction."""
-    return next((m for m in _ROUNDINGS if m in ins.mods), "rn")
-
-
-def operands(ins: Instruction, count: int) -> list[Operand]:
-    """Check the number of operands."""
-    if len(ins.operands) != count:
-        ins.unmodelled(f"expected {count} operands, found {len(ins.operands)}")
-    return ins.operands
-
-
-class Floats:
-    """Expression builder for one float type with ``.ftz`` and ``.sat``."""
-
-    def __init__(self, gen: Gen, ins: Instruction, kind: str) -> None:
-        """Look at the modifiers."""
-        self.gen, self.ins, self.kind = gen, ins, kind
-        self.ftz = "ftz" in ins.mods and kind not in ("bf16", "bf16x2", "f64")
-        self.sat = "sat" in ins.mods
-        self.relu = "relu" in ins.mods
-        self.half = kind in ("bf16", "bf16x2")
-
-    def src(self, operand: Operand) -> str:
-        """Read an operand; bfloat16 is widened to float32."""
-        text = self.gen.src(operand, self.kind)
-        if self.half:
-            text = f"f_bf16_to_f32({text})"
-        return f"f_ftz({text})" if self.ftz else text
-
-    @property
-    def plain(self) -> bool:
-        """Say whether results need no further treatment."""
-        return not (self.ftz or self.sat or self.relu or self.half)
-
-    def put(self, dst: Operand, expr: str) -> None:
-        """Finish (flush, saturate, narrow) and write."""
-        if self.ftz:
-            expr = f"f_ftz({expr})"
-        if self.sat:
-            expr = f"f_saturate({expr})"
-        if self.relu:
-            expr = f"f_relu({expr})"
-        if self.half:
-            expr = f"f_f32_to_bf16({expr})"
-        self.gen.put(dst, self.kind, expr)
-
-
-_PLAIN = {"add": "add", "sub": "subtract", "mul": "multiply"}
+from .emit_base import INTS, PLAIN, emitter, operands, rounding
+from .emit_float import Floats, float_binary, fma, mixed
+from .program import Imm, Instruction, Operand, Pair, Reg
 
 
 @emitter("add", "sub")
@@ -98,56 +19,17 @@ def add_sub(gen: Gen, ins: Instruction) -> None:
     if "cc" in ins.mods:
         carry_chain(gen, ins)
         return
-    if kind in _INTS or kind in ("s16x2", "u16x2"):
+    if kind in INTS or kind in ("s16x2", "u16x2"):
         x, y = gen.src(a, kind), gen.src(b, kind)
         if "sat" in ins.mods:
             gen.put(dst, kind, f"i_saturate_add({x}, {y}, {name == 'sub'})")
         else:
-            gen.put(dst, kind, "", _PLAIN[name], f"{x}, {y}")
+            gen.put(dst, kind, "", PLAIN[name], f"{x}, {y}")
         return
     if len(ins.parts) > 2 and ins.parts[-2] == "f32" and kind in ("f16", "bf16"):
         mixed(gen, ins, name, kind)
         return
     float_binary(gen, ins, name, kind, dst, a, b)
-
-
-def mixed(gen: Gen, ins: Instruction, name: str, kind: str) -> None:
-    """``add.f32.f16 d, a, c``: the first source is 16 bits wide."""
-    dst, a, b = operands(ins, 3)
-    x = (
-        f"f_bf16_to_f32({gen.src(a, kind)})"
-        if kind == "bf16"
-        else (f"{gen.src(a, kind)}.astype(np.float32)")
-    )
-    y = gen.src(b, "f32")
-    mode = rounding(ins)
-    expr = (
-        f"{_PLAIN[name]}({x}, {y})"
-        if mode == "rn"
-        else f"f_arith_f32({name!r}, {x}, {y}, {mode!r})"
-    )
-    gen.put(dst, "f32", f"f_saturate({expr})" if "sat" in ins.mods else expr)
-
-
-def float_binary(
-    gen: Gen, ins: Instruction, name: str, kind: str, dst: Operand, a: Operand, b: Operand
-) -> None:
-    """``add sub mul`` of any float type and rounding."""
-    f = Floats(gen, ins, kind)
-    if kind not in ("f16", "bf16", "f32", "f64", "f16x2", "bf16x2", "f32x2"):
-        ins.unmodelled(f"type .{kind}")
-    x, y = f.src(a), f.src(b)
-    mode = rounding(ins)
-    if mode == "rn":
-        if f.plain:
-            gen.put(dst, kind, "", _PLAIN[name], f"{x}, {y}")
-        else:
-            f.put(dst, f"{_PLAIN[name]}({x}, {y})")
-        return
-    width = "f64" if kind == "f64" else "f32"
-    if kind not in ("f32", "f64", "f32x2"):
-        ins.unmodelled(f"rounding .{mode} of .{kind}")
-    f.put(dst, f"f_arith_{width}({name!r}, {x}, {y}, {mode!r})")
 
 
 @emitter("addc", "subc")
@@ -187,7 +69,7 @@ def mul(gen: Gen, ins: Instruction) -> None:
     """``mul``."""
     kind = ins.parts[-1]
     dst, a, b = operands(ins, 3)
-    if kind not in _INTS:
+    if kind not in INTS:
         float_binary(gen, ins, "mul", kind, dst, a, b)
         return
     x, y = gen.src(a, kind), gen.src(b, kind)
@@ -202,7 +84,7 @@ def mul(gen: Gen, ins: Instruction) -> None:
 def mad(gen: Gen, ins: Instruction) -> None:
     """``mad`` integer (lo, hi, wide, carry) and float (as fma)."""
     kind = ins.parts[-1]
-    if kind not in _INTS:
+    if kind not in INTS:
         fma(gen, ins)
         return
     dst, a, b, c = operands(ins, 4)
@@ -233,46 +115,12 @@ def mul24(gen: Gen, ins: Instruction) -> None:
     gen.put(ins.operands[0], kind, expr)
 
 
-@emitter("fma")
-def fma(gen: Gen, ins: Instruction) -> None:
-    """``fma`` of all float types."""
-    kind = ins.parts[-1]
-    dst, a, b, c = operands(ins, 4)
-    mode = rounding(ins)
-    if "oob" in ins.mods:
-        ins.unmodelled("fma.rn.oob")
-    if len(ins.parts) > 2 and ins.parts[-2] == "f32" and kind in ("f16", "bf16"):
-        x, y = (
-            f"f_bf16_to_f32({gen.src(o, kind)})"
-            if kind == "bf16"
-            else f"{gen.src(o, kind)}.astype(np.float32)"
-            for o in (a, b)
-        )
-        expr = f"f_fma_f32({x}, {y}, {gen.src(c, 'f32')}, {mode!r})"
-        gen.put(dst, "f32", f"f_saturate({expr})" if "sat" in ins.mods else expr)
-        return
-    f = Floats(gen, ins, kind)
-    x, y, z = f.src(a), f.src(b), f.src(c)
-    if kind in ("f32", "f32x2"):
-        f.put(dst, f"f_fma_f32({x}, {y}, {z}, {mode!r})")
-    elif kind == "f64":
-        gen.put(dst, kind, f"f_fma_f64({x}, {y}, {z}, {mode!r})")
-    elif kind in ("f16", "f16x2"):
-        wide = f"({x}.astype(np.float64) * {y} + {z})"
-        f.put(dst, f"{wide}.astype(np.float16)")
-    elif f.half:
-        wide = f"({x}.astype(np.float64) * {y} + {z})"
-        f.put(dst, f"f_odd_f32({wide})")
-    else:
-        ins.unmodelled(f"type .{kind}")
-
-
 @emitter("div", "rem")
 def div(gen: Gen, ins: Instruction) -> None:
     """``div``/``rem``."""
     kind = ins.parts[-1]
     dst, a, b = operands(ins, 3)
-    if kind in _INTS:
+    if kind in INTS:
         gen.put(dst, kind, f"i_{ins.parts[0]}({gen.src(a, kind)}, {gen.src(b, kind)})")
         return
     f = Floats(gen, ins, kind)
@@ -288,7 +136,7 @@ def abs_neg(gen: Gen, ins: Instruction) -> None:
     """``abs``/``neg``: floats by sign bit."""
     kind, negate = ins.parts[-1], ins.parts[0] == "neg"
     dst, a = operands(ins, 2)
-    if kind in _INTS:
+    if kind in INTS:
         gen.put(dst, kind, "", "negative" if negate else "absolute", gen.src(a, kind))
         return
     bits = BITS[kind]
@@ -305,67 +153,6 @@ def abs_neg(gen: Gen, ins: Instruction) -> None:
     else:
         keep = ((1 << bits) - 1) ^ sign
         gen.put(dst, unsigned, "", "bitwise_and", f"{text}, {gen.const(keep, unsigned)}")
-
-
-@emitter("min", "max")
-def min_max(gen: Gen, ins: Instruction) -> None:
-    """``min``/``max`` of integers and floats, two or three inputs."""
-    kind, low = ins.parts[-1], ins.parts[0] == "min"
-    dst, sources = ins.operands[0], ins.operands[1:]
-    if kind in _INTS or kind in ("s16x2", "u16x2"):
-        expr = (
-            f"{'minimum' if low else 'maximum'}({gen.src(sources[0], kind)}, "
-            f"{gen.src(sources[1], kind)})"
-        )
-        if "relu" in ins.mods:
-            expr = f"maximum({expr}, {expr}.dtype.type(0))"
-        gen.put(dst, kind, expr)
-        return
-    f = Floats(gen, ins, kind)
-    magnitude = "xorsign" if "xorsign" in ins.mods else ("abs" if "abs" in ins.mods else "")
-    expr = f.src(sources[0])
-    for source in sources[1:]:
-        if "NaN" in ins.mods or magnitude:
-            expr = f"f_minmax({expr}, {f.src(source)}, {low}, {'NaN' in ins.mods}, {magnitude!r})"
-        else:
-            expr = f"f_{'minimum' if low else 'maximum'}({expr}, {f.src(source)})"
-    f.relu = False
-    f.put(dst, expr)
-
-
-@emitter("sqrt", "rcp", "rsqrt", "ex2", "lg2", "sin", "cos", "tanh")
-def unary(gen: Gen, ins: Instruction) -> None:
-    """Square roots, reciprocals and approximations."""
-    name, kind = ins.parts[0], ins.parts[-1]
-    dst, a = operands(ins, 2)
-    f = Floats(gen, ins, kind)
-    x = f.src(a)
-    mode = rounding(ins)
-    approximate = "approx" in ins.mods
-    if kind == "f64" and approximate and "ftz" in ins.mods and name in ("rcp", "rsqrt"):
-        gen.put(dst, kind, f"f_{name}64h({x})")
-    elif name == "sqrt":
-        f.put(dst, f"sqrt({x})" if mode == "rn" else f"f_sqrt_mode({x}, {mode!r})")
-    elif name == "rcp" and mode != "rn" and not approximate:
-        f.put(dst, f"f_arith_{kind}('div', np.ones_like({x}), {x}, {mode!r})")
-    else:
-        f.put(dst, f"f_{name}({x})")
-
-
-@emitter("copysign")
-def copysign(gen: Gen, ins: Instruction) -> None:
-    """``copysign d, a, b``: the sign of a, the rest of b."""
-    kind = ins.parts[-1]
-    dst, a, b = operands(ins, 3)
-    gen.put(dst, kind, "", "copysign", f"{gen.src(b, kind)}, {gen.src(a, kind)}")
-
-
-@emitter("testp")
-def testp(gen: Gen, ins: Instruction) -> None:
-    """``testp``."""
-    kind = ins.parts[-1]
-    dst, a = operands(ins, 2)
-    gen.put(dst, "pred", f"f_testp({gen.src(a, kind)}, {ins.parts[1]!r})")
 
 
 _LOGIC = {"and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor"}
@@ -669,7 +456,7 @@ def cvt(gen: Gen, ins: Instruction) -> None:
     if (to in convert.DTYPES and source in convert.DTYPES) or (to == "tf32"):
         to, source, function = convert.scalar(ins)
         a = ins.operands[1]
-        if to in _INTS and source in _INTS and "sat" not in ins.mods:
+        if to in INTS and source in INTS and "sat" not in ins.mods:
             integer_cvt(gen, dst, to, a, source)
             return
         gen.put(dst, to, f"{gen.obj(function)}({gen.src(a, source)})")
@@ -686,6 +473,3 @@ def integer_cvt(gen: Gen, dst: Operand, to: str, a: Operand, source: str) -> Non
         gen.line(f"{gen.row(to, dst.index)}[:] = {expr}")
         return
     gen.put(dst, to, f"{expr}.astype({gen.obj(DTYPE[to])})")
-
-
-__all__ = ["Floats", "Sink", "Special", "Symbol", "Vec", "arith", "emitter", "find_emitter"]

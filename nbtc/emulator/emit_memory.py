@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .codegen import BITS, SIGNED, UNSIGNED, Gen
-from .emit import emitter
+from .emit_base import emitter
 from .machine import PARAM_BASE
 from .program import Addr, Imm, Instruction, Operand, Reg, Sink, Symbol, Vec
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .codegen import BITS, DTYPE, ROWS, UNSIGNED, Gen
-from .emit import emitter
+from .emit_base import emitter
 from .machine import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW_SIZE
 from .program import Addr, Imm, Instruction, Operand, Reg, Special, Vec
 

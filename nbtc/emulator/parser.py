@@ -7,40 +7,21 @@ strings that name inlined functions.
 
 from __future__ import annotations
 
-import bisect
-import re
 import struct
-from typing import NoReturn
 
 from ..errors import EmulatorError
 from .flow import build_blocks
+from .parse_instructions import InstructionParser, Scope
 from .program import (
-    Addr,
     Function,
-    Imm,
-    Instruction,
     Location,
     Module,
-    Not,
-    Operand,
-    Pair,
     Reg,
-    Sink,
-    Special,
     Symbol,
     Variable,
-    Vec,
 )
+from .tokens import to_integer
 
-_TOKEN = re.compile(
-    r"""(?P<skip>\s+|//[^\n]*|/\*.*?\*/)
-    |(?P<string>"(?:[^"\\]|\\.)*")
-    |(?P<float>0[fF][0-9a-fA-F]{8}\b|0[dD][0-9a-fA-F]{16}\b)
-    |(?P<number>0[xX][0-9a-fA-F]+U?|0[bB][01]+U?|[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?U?)
-    |(?P<word>[A-Za-z_$%.@](?:[A-Za-z0-9_$%.]|::(?=[A-Za-z0-9_]))*)
-    |(?P<punct>[{}()\[\];,:+\-|!<>=*/&~^?])""",
-    re.VERBOSE | re.DOTALL,
-)
 _TYPE_SIZE = {
     "pred": 1,
     "b8": 1,
@@ -74,124 +55,22 @@ _SPACES = {
     ".param": "param",
     ".shared::cta": "shared",
 }
-_SPECIAL = re.compile(
-    r"%(?:n?tid|n?ctaid|n?clusterid|cluster_n?ctaid)\.[xyzw]$|%(?:laneid|n?warpid|n?smid|gridid|"
-    r"lanemask_(?:eq|le|lt|ge|gt)|clock|clock_hi|clock64|globaltimer(?:_lo|_hi)?|pm\d+(?:_64)?|"
-    r"envreg\d+|dynamic_smem_size|total_smem_size|aggr_smem_size|is_explicit_cluster|"
-    r"cluster_n?ctarank|reserved_smem_offset_\w+|current_graph_exec)$"
-)
-_MAX_TOKENS_TEXT = 4000
 
 
-class _Scope:
-    """Names of one brace level."""
-
-    __slots__ = ("labels", "names", "parent", "ranges")
-
-    def __init__(self, parent: _Scope | None) -> None:
-        self.parent = parent
-        self.names: dict[str, object] = {}
-        self.ranges: dict[str, tuple[int, int, int]] = {}
-        self.labels: dict[str, int] = {}
-
-
-class _Parser:
+class _Parser(InstructionParser):
     """State of one parse."""
 
     def __init__(self, text: str) -> None:
-        self.text = text
-        self.starts = [0]
-        for match in re.finditer("\n", text):
-            self.starts.append(match.end())
-        self.tokens: list[str] = []
-        self.kinds: list[str] = []
-        self.places: list[int] = []
-        position = 0
-        scan = _TOKEN.match
-        while position < len(text):
-            match = scan(text, position)
-            if match is None:
-                if text[position] == "\0":
-                    break
-                line = self.line_of(position)
-                raise EmulatorError(
-                    f"PTX line {line}: cannot read {text[position : position + 20]!r}"
-                )
-            kind = match.lastgroup
-            if kind != "skip":
-                word = match.group()
-                if word[0] == "@" and len(word) > 1:
-                    self.tokens.append("@")
-                    self.kinds.append("punct")
-                    self.places.append(position)
-                    word = word[1:]
-                    position += 1
-                if word[0] == "." and word.find(".", 1) > 0:  # ".reg.b32"
-                    first, *rest = word[1:].split(".")
-                    for part in (first, *rest[:-1]):
-                        self.tokens.append("." + part)
-                        self.kinds.append("word")
-                        self.places.append(position)
-                    word = "." + rest[-1]
-                self.tokens.append(word)
-                self.kinds.append(kind or "")
-                self.places.append(position)
-            position = match.end()
-        self.tokens.append("")
-        self.kinds.append("end")
-        self.places.append(len(text))
-        self.at = 0
+        super().__init__(text)
         self.module = Module()
-        self.scope = _Scope(None)
+        self.scope = Scope(None)
         self.function: Function | None = None
         self.locations: list[tuple[int, int, int, int, str, int, tuple | None]] = []
         self.strings: dict[str, str] = {}
         self.chain_key: int | None = None
         self.last_loc: dict[tuple[int, int, int], int] = {}
-        self.items: list[Instruction | tuple[str, int]] = []
-        self.pending: list[tuple[Instruction, int, _Scope]] = []
-        self.tables: list[tuple[list, _Scope]] = []
+        self.tables: list[tuple[list, Scope]] = []
         self.label_count = 0
-
-    # -- small tools --------------------------------------------------------------------
-
-    def line_of(self, position: int) -> int:
-        return bisect.bisect_right(self.starts, position)
-
-    def fail(self, message: str) -> NoReturn:
-        place = self.places[self.at]
-        raise EmulatorError(
-            f"PTX line {self.line_of(place)}: {message}, got {self.tokens[self.at]!r}"
-        )
-
-    def peek(self) -> str:
-        return self.tokens[self.at]
-
-    def take(self) -> str:
-        token = self.tokens[self.at]
-        self.at += 1
-        return token
-
-    def accept(self, token: str) -> bool:
-        if self.tokens[self.at] == token:
-            self.at += 1
-            return True
-        return False
-
-    def expect(self, token: str) -> None:
-        if self.tokens[self.at] != token:
-            self.fail(f"expected {token!r}")
-        self.at += 1
-
-    def integer(self) -> int:
-        sign = -1 if self.accept("-") else 1
-        if sign == 1:
-            self.accept("+")
-            if self.accept("-"):
-                sign = -1
-        if self.kinds[self.at] != "number":
-            self.fail("expected an integer")
-        return sign * _integer(self.take())
 
     # -- module level ---------------------------------------------------------------------
 
@@ -233,7 +112,7 @@ class _Parser:
 
     def file(self) -> None:
         self.take()
-        number = _integer(self.take())
+        number = to_integer(self.take())
         self.module.files[number] = self.take()[1:-1]
         if self.accept(","):
             self.integer()
@@ -257,7 +136,7 @@ class _Parser:
                     self.strings[label] = bytes(data).split(b"\0")[0].decode("utf-8", "replace")
                 label, data = token, []
             elif self.kinds[self.at - 1] == "number":
-                data.append(_integer(token) & 255)
+                data.append(to_integer(token) & 255)
         if label is not None:
             self.strings[label] = bytes(data).split(b"\0")[0].decode("utf-8", "replace")
 
@@ -405,7 +284,7 @@ class _Parser:
                 if "." in token:
                     data.extend(struct.pack("<f" if element == 4 else "<d", sign * float(token)))
                     return
-                number = sign * _integer(token)
+                number = sign * to_integer(token)
                 if kind in ("f32", "f64"):
                     data.extend(struct.pack("<f" if element == 4 else "<d", float(number)))
                 else:
@@ -472,7 +351,7 @@ class _Parser:
         entry = self.take() == ".entry"
         function = Function("", entry, ptx_line=self.line_of(self.places[self.at]))
         self.function = function
-        self.scope = _Scope(self.scope)
+        self.scope = Scope(self.scope)
         if self.peek() == "(":
             function.returns = self.parameters(function)
         function.name = self.take()
@@ -525,7 +404,7 @@ class _Parser:
             if token == "{":
                 self.take()
                 depth += 1
-                self.scope = _Scope(self.scope)
+                self.scope = Scope(self.scope)
             elif token == "}":
                 self.take()
                 depth -= 1
@@ -612,7 +491,7 @@ class _Parser:
         self.items.append((name, self.label_count))
 
     def resolve_labels(self, function: Function) -> None:
-        def find(name: str, scope: _Scope | None, where: str) -> int:
+        def find(name: str, scope: Scope | None, where: str) -> int:
             while scope is not None:
                 if name in scope.labels:
                     return scope.labels[name]
@@ -627,216 +506,6 @@ class _Parser:
             operand.target = find(operand.name, scope, ins.text)
         for table, scope in self.tables:
             table[:] = [find(name, scope, ".branchtargets") for name in table]
-
-    # -- instructions -----------------------------------------------------------------------
-
-    def instruction(self, function: Function) -> None:
-        start = self.places[self.at]
-        guard: Operand | None = None
-        if self.accept("@"):
-            negated = self.accept("!")
-            guard = self.register(self.take())
-            if negated:
-                guard = Not(guard)
-        op = self.take()
-        parts = tuple(op.split("."))
-        operands: list[Operand] = []
-        branch = parts[0] == "bra" or (parts[0] == "brx")
-        calling = parts[0] == "call"
-        ins = Instruction(
-            op,
-            parts,
-            operands,
-            guard,
-            "",
-            self.line_of(start),
-            mods=frozenset(parts[1:]),
-            function=function,
-        )
-        if calling:
-            self.call_operands(operands)
-        else:
-            while self.peek() != ";":
-                if branch and self.kinds[self.at] == "word" and not self.is_register(self.peek()):
-                    name = self.take()
-                    table = self.lookup(name)
-                    if isinstance(table, list):
-                        operands.append(Symbol(name, table))
-                    else:
-                        self.pending.append((ins, len(operands), self.scope))
-                        operands.append(Symbol(name))
-                else:
-                    operands.append(self.operand())
-                if not self.accept(","):
-                    break
-        if self.peek() != ";":
-            self.fail(f"`{op}`: expected ';'")
-        end = self.places[self.at]
-        self.take()
-        ins.text = " ".join(self.text[start:end].split())[:_MAX_TOKENS_TEXT]
-        ins.chain = self.chain_key if self.chain_key is not None else ()  # type: ignore[assignment]
-        ins.index = len(self.items)
-        self.items.append(ins)
-
-    def call_operands(self, operands: list[Operand]) -> None:
-        """Read ``(ret), target, (args), prototype`` into [Vec ret, target, Vec args, ...]."""
-        returns = Vec([])
-        if self.peek() == "(":
-            returns = Vec(self.argument_list())
-            self.expect(",")
-        operands.append(returns)
-        operands.append(self.operand())
-        arguments = Vec([])
-        if self.accept(","):
-            if self.peek() == "(":
-                arguments = Vec(self.argument_list())
-                if self.accept(","):
-                    name = self.take()
-                    operands.append(arguments)
-                    operands.append(Symbol(name, self.lookup(name)))
-                    return
-            else:
-                name = self.take()
-                operands.append(arguments)
-                operands.append(Symbol(name, self.lookup(name)))
-                return
-        operands.append(arguments)
-
-    def argument_list(self) -> list[Operand]:
-        out: list[Operand] = []
-        self.expect("(")
-        while not self.accept(")"):
-            out.append(self.operand())
-            self.accept(",")
-        return out
-
-    def lookup(self, name: str) -> object:
-        scope: _Scope | None = self.scope
-        while scope is not None:
-            found = scope.names.get(name)
-            if found is not None:
-                return found
-            scope = scope.parent
-        return None
-
-    def is_register(self, name: str) -> bool:
-        return self.find_register(name) is not None
-
-    def find_register(self, name: str) -> Reg | None:
-        scope: _Scope | None = self.scope
-        prefix = name.rstrip("0123456789")
-        number = name[len(prefix) :]
-        while scope is not None:
-            found = scope.names.get(name)
-            if isinstance(found, Reg):
-                return found
-            if found is not None:
-                return None
-            span = scope.ranges.get(prefix) if number else None
-            if span is not None and int(number) < span[0]:
-                reg = Reg(name, span[1], span[2] + int(number))
-                scope.names[name] = reg
-                return reg
-            scope = scope.parent
-        return None
-
-    def register(self, name: str) -> Operand:
-        found = self.find_register(name)
-        if found is None:
-            self.at -= 1
-            self.fail("unknown register")
-        return found
-
-    def operand(self) -> Operand:
-        first = self.simple_operand()
-        if self.accept("|"):
-            return Pair(first, self.simple_operand())
-        return first
-
-    def simple_operand(self) -> Operand:
-        kind, token = self.kinds[self.at], self.peek()
-        if token == "{":
-            self.take()
-            items = []
-            while not self.accept("}"):
-                items.append(self.operand())
-                self.accept(",")
-            return Vec(items)
-        if token == "[":
-            return self.address()
-        if token == "!":
-            self.take()
-            return Not(self.simple_operand())
-        if token == "(":
-            self.take()
-            value = self.simple_operand()
-            self.expect(")")
-            return value
-        if token in ("-", "+", "~"):
-            self.take()
-            value = self.simple_operand()
-            if not isinstance(value, Imm):
-                self.fail("expected a literal after a sign")
-            number = {"-": -value.value, "+": value.value, "~": ~value.value}[token]
-            return Imm(token + value.text, number)
-        if kind == "float":
-            self.take()
-            return Imm(token, int(token[2:], 16), 32 if token[1] in "fF" else 64)
-        if kind == "number":
-            self.take()
-            if "." in token or ("e" in token.lower() and not token.lower().startswith("0x")):
-                bits = struct.unpack("<Q", struct.pack("<d", float(token)))[0]
-                return Imm(token, bits, 64)
-            return Imm(token, _integer(token))
-        if kind != "word":
-            self.fail("expected an operand")
-        self.take()
-        if token == "_":
-            return Sink()
-        found = self.find_register(token)
-        if found is not None:
-            return found
-        if token == "WARP_SZ":
-            return Imm(token, 32)
-        if token[0] == "%" and _SPECIAL.match(token):
-            return Special(token)
-        target = self.lookup(token)
-        offset = 0
-        if self.peek() in ("+", "-") and self.kinds[self.at + 1] in ("number", "punct"):
-            self.accept("+")
-            offset = self.integer()
-        if target is None:
-            self.at -= 1
-            self.fail(f"{token} is not declared")
-        return Symbol(token, target, offset)
-
-    def address(self) -> Operand:
-        self.expect("[")
-        base = self.simple_operand()
-        offset = 0
-        if isinstance(base, Symbol):
-            offset, base.offset = base.offset, 0
-        coords: Operand | None = None
-        while not self.accept("]"):
-            if self.peek() in ("+", "-"):
-                offset += self.integer()
-            elif self.accept(","):
-                coords = self.simple_operand()
-            else:
-                self.fail("expected ']'")
-        return Addr(base, offset, coords)
-
-
-def _integer(token: str) -> int:
-    token = token.rstrip("U")
-    low = token.lower()
-    if low.startswith("0x"):
-        return int(token, 16)
-    if low.startswith("0b"):
-        return int(token, 2)
-    if len(token) > 1 and token[0] == "0" and token.isdigit():
-        return int(token, 8)
-    return int(token)
 
 
 def parse(text: str) -> Module:
