@@ -1,0 +1,1 @@
+"""Sections of ``run_gpu.py``: each runs in a process of its own and returns what it measured."""
