@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .bulk_groups import bulk_groups
-from .clocks import Access, Clock
+from .clocks import UNINITIALISED, Access, Clock
 from .machine import AsyncOp, MemoryFault
 from .mbarrier import CopyRecord, MBarrier
 from .race import region_sync, related, where
@@ -67,13 +67,19 @@ def shared_write(
 
 
 def shared_read(
-    warp: Warp, ins: Instruction, cta: Cta, span: tuple[int, int], access: Access
-) -> None:
-    """Check and record an asynchronous read of ``span`` (byte offsets) of a CTA's memory."""
+    warp: Warp, ins: Instruction, cta: Cta, span: tuple[int, int], access: Access, *,
+    clipped: bool = False,
+) -> None:  # fmt: skip
+    """Check and record an asynchronous read of ``span`` (byte offsets) of a CTA's memory.
+
+    Of a box that is ``clipped`` at the edge of the tensor a part need never have been written.
+    """
     launch = warp.machine.sync
     if not access.number:
         launch.table.add(access)
     found = cta.sync.shadow.span(span[0], span[1], access, warp.sync.clock)
+    if clipped:
+        found = [item for item in found if item[1] != UNINITIALISED]
     if found:
         warp.machine.hooks.conflicts(
             found, access, warp, ins, space="shared", target=cta,

@@ -90,6 +90,9 @@ def report_deadlock(
     machine: Machine, waiting: list[tuple[Path, Wait]], spinning: list[Path]
 ) -> None:
     """Report one finding that names every waiter."""
+    tests = [(p, p.warp.sync.state.get("failing_test")) for p in spinning]
+    waiting = [*waiting, *((p, test) for p, test in tests if test is not None)]
+    spinning = [p for p, test in tests if test is None]
     if not waiting:
         path = spinning[0]
         machine.finding(

@@ -30,6 +30,7 @@ __all__ = [
     "WarpSync",
     "create_hooks",
     "lane_bits",
+    "note_incoming",
     "place",
     "related",
     "where",
@@ -187,6 +188,13 @@ def region_sync(launch: LaunchSync, region: Region) -> RegionSync:
     return state
 
 
+def note_incoming(
+    cta: Cta, agent: int, time: int, warp: Warp, ins: Instruction, what: str
+) -> None:
+    """Note that another CTA touched the shared memory of ``cta``; checked when it exits."""
+    cta.sync.state.setdefault("incoming", {})[agent, id(ins)] = (agent, time, warp, ins, what)
+
+
 class Checks(Wording, Hooks):
     """Checks of one launch: feeds the shadow and words the findings."""
 
@@ -248,6 +256,8 @@ class Checks(Wording, Hooks):
         sem, strong = self._sem(ins)
         sync: WarpSync = warp.sync
         chosen = offsets if mask is None else offsets[mask]
+        if space == "shared" and target is not warp.cta:
+            self._remote(warp, target, ins, "load")
         state = target.sync if space == "shared" else region_sync(self.launch, target)
         if strong:
             self._observe(sync, state, chosen, acquire=sem in ("acquire", "acq_rel"))
@@ -257,9 +267,6 @@ class Checks(Wording, Hooks):
         found = self._shadowed(state.shadow, chosen, size, access, sync.clock)
         if found:
             self.conflicts(found, access, warp, ins, space=space, target=target)
-        if space == "shared" and target.sync.state.get("slots"):
-            for function in target.sync.state["slots"]:
-                function(warp, chosen, ins)
 
     def store(self, warp: Warp, space: str, target: Any, offsets: np.ndarray, size: int,
               mask: np.ndarray | None, ins: Instruction) -> None:  # fmt: skip
@@ -268,6 +275,8 @@ class Checks(Wording, Hooks):
         sync: WarpSync = warp.sync
         chosen = offsets if mask is None else offsets[mask]
         shared = space == "shared"
+        if shared and target is not warp.cta:
+            self._remote(warp, target, ins, "store")
         state = target.sync if shared else region_sync(self.launch, target)
         if shared and state.mbarrier_pages:
             self._over_mbarrier(warp, target, chosen, size, ins)
@@ -290,6 +299,8 @@ class Checks(Wording, Hooks):
         sync: WarpSync = warp.sync
         chosen = offsets if mask is None else offsets[mask]
         shared = space == "shared"
+        if shared and target is not warp.cta:
+            self._remote(warp, target, ins, "atomic")
         state = target.sync if shared else region_sync(self.launch, target)
         if self.race:
             fences = sync.shared_fences if shared else sync.global_fences
@@ -304,6 +315,17 @@ class Checks(Wording, Hooks):
             self._observe(sync, state, chosen, acquire=sem in ("acquire", "acq_rel"))
         self._publish(sync, state, chosen, release=sem in ("release", "acq_rel"), strong=True,
                       modify=True)  # fmt: skip
+
+    def _remote(self, warp: Warp, cta: Cta, ins: Instruction, what: str) -> None:
+        """Check an access to another CTA's shared memory: that CTA must stay until it is done."""
+        if cta.exited:
+            self.machine.fatal(
+                "cta_exited",
+                f"rank {warp.cta.rank} remote {what} to rank {cta.rank} after rank {cta.rank} "
+                "exited; end with a cluster barrier",
+                ins=ins, warp=warp,
+            )  # fmt: skip
+        note_incoming(cta, warp.sync.agent, warp.sync.time, warp, ins, f"remote {what}")
 
     @staticmethod
     def _shadowed(

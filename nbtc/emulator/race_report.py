@@ -67,11 +67,25 @@ class Wording:
 
     def _poison(self, access: Access, warp: Warp, ins: Instruction, target: Any,
                 place_text: str) -> None:  # fmt: skip
+        """Report a read of bytes that nobody wrote.
+
+        Rows of a matrix operand that only feed discarded results are often left unwritten, so an
+        operand of which a part was written is a warning.
+        """
+        severity = "finding"
+        if access.exact is not None:
+            chunks = access.exact()
+            shadow = target.sync.shadow
+            written = [any(n != 0 for n in shadow.writers(int(c), int(c) + 16)) for c in chunks]
+            if all(written):
+                return
+            if any(written):
+                severity = "warning"
         self.machine.finding(
             "uninitialised_read",
             f"{access.what} of shared memory {place_text}that was never written".replace(
                 "  ", " "),
-            ins=ins, warp=warp, lanes=access.lanes,
+            ins=ins, warp=warp, lanes=access.lanes, severity=severity,
         )  # fmt: skip
 
     def _proxy(self, old: Access, access: Access, warp: Warp, ins: Instruction, space: str,

@@ -161,12 +161,16 @@ def _tensor_store(warp: Warp, ins: Instruction, lane: int) -> None:
         warp, ins, lane, "TMA reduction" if reduce_op else "TMA store"
     )
     write.strong = reduce_op is not None
+    boxes = plan.global_boxes
+    inside = sum(rows * width for _, rows, _, width in boxes)
     if "race" in warp.machine.sync.checks:
-        shared_read(warp, ins, warp.cta, span, read)
+        shared_read(
+            warp, ins, warp.cta, span, read, clipped=inside < plan.transaction_bytes
+        )
     region = None
     if plan.global_high > plan.global_low:
         region = find_region(warp, plan.global_low, plan.global_high, write=True)
-        global_boxes(warp, ins, region, plan.global_boxes, write)
+        global_boxes(warp, ins, region, boxes, write)
         count_bytes(warp.machine.report.bytes_written, "global", plan.transaction_bytes)
     count_bytes(warp.machine.report.bytes_read, "shared", plan.shared_bytes)
 

@@ -10,12 +10,12 @@ import numpy as np
 from .clocks import Clock, join
 from .machine import Sink, Wait, handler
 from .mbarrier import MAX_COUNT, MBarrier
-from .race import AT_CTA_EXIT, lane_bits, related, where
+from .race import AT_CTA_EXIT, lane_bits, note_incoming, related, where
 
 if TYPE_CHECKING:
     from .machine import Cta, Instruction, Operand, Warp
 
-__all__ = ["check_exit_of", "find_mbarrier", "note_incoming", "use_mbarrier"]
+__all__ = ["check_exit_of", "find_mbarrier", "use_mbarrier"]
 
 
 def find_mbarrier(cta: Cta, offset: int) -> MBarrier | None:
@@ -78,13 +78,6 @@ def use_mbarrier(
     if cta is not warp.cta and incoming:
         note_incoming(cta, sync.agent, sync.time, warp, ins, f"remote {ins.parts[1]}")
     return barrier
-
-
-def note_incoming(
-    cta: Cta, agent: int, time: int, warp: Warp, ins: Instruction, what: str
-) -> None:
-    """Note that another CTA touched the shared memory of ``cta``; checked when it exits."""
-    cta.sync.state.setdefault("incoming", {})[agent, id(ins)] = (agent, time, warp, ins, what)
 
 
 def check_exit_of(cta: Cta) -> None:
@@ -316,19 +309,20 @@ class MbarrierWait(Wait):
         """Say whether every awaited phase is complete."""
         return all(_done(group) for group in self.groups)
 
-    def _leave(self) -> None:
+    def leave(self) -> None:
+        """Stop counting as a waiter of the barriers."""
         for group in self.groups:
             if self in group[1].waiters:
                 group[1].waiters.remove(self)
 
     def resume(self, warp: Warp) -> None:
         """Learn the clocks and give true."""
-        self._leave()
+        self.leave()
         _finish(warp, self.ins, self.groups)
 
     def expire(self, warp: Warp) -> None:
         """Give false where the phase is not complete."""
-        self._leave()
+        self.leave()
         _finish(warp, self.ins, self.groups)
 
     def _first(self) -> Any:
@@ -419,7 +413,15 @@ def mbarrier_wait(warp: Warp, ins: Instruction) -> Wait | None:
             f"wait on {late.name} after its mbarrier.inval: order the inval after every wait",
             ins=ins, warp=warp, severity="advice", barrier=late.info(),
         )  # fmt: skip
-    if ins.parts[1] == "test_wait" or all(_done(group) for group in groups):
+    done = all(_done(group) for group in groups)
+    if done:
+        warp.sync.state.pop("failing_test", None)
+    elif ins.parts[1] == "test_wait":
+        # Kept for the deadlock report: a warp that spins on it is a waiter, too.
+        failing = MbarrierWait(warp, ins, groups)
+        failing.leave()
+        warp.sync.state["failing_test"] = failing
+    if done or ins.parts[1] == "test_wait":
         _finish(warp, ins, groups)
         return None
     return MbarrierWait(warp, ins, groups)

@@ -117,7 +117,7 @@ def _move(warp: Warp, ins: Instruction, address_operand: Any, split: Any, *,
     clock: Any = warp.sync.clock
     if write:
         clock = _Overlay(clock, agents["st"], time)
-    report_conflicts(memory.access(rects, access, clock), access, warp, ins, rects)
+    report_conflicts(memory.access(rects, access, clock), access, warp, ins, rects, memory)
     return memory, address, half
 
 
@@ -228,7 +228,7 @@ def _continues(first: _Work, following: _Work) -> bool:
 
 def _issue(warp: Warp, ins: Instruction, queue: IssueQueue, what: str, ctas: list[Cta],
            reads: dict[str, list[Rect]], writes: list[Rect], operands: list[tuple[str, Any]], *,
-           accumulate: bool) -> None:  # fmt: skip
+           accumulate: bool, shape: tuple[Any, ...] | None = None) -> None:  # fmt: skip
     """Record what one asynchronous operation touches."""
     queue.count += 1
     number = queue.count
@@ -243,16 +243,21 @@ def _issue(warp: Warp, ins: Instruction, queue: IssueQueue, what: str, ctas: lis
             _check_allocated(warp, ins, memory, rects, f"{what} {name.upper()}")
         _check_allocated(warp, ins, memory, writes, f"{what} D")
         if "tcgen05" in launch.checks:
-            for name, rects in reads.items():
+            for rects in reads.values():
                 access = Access(queue.agent, number, write=False, what=what, **common)
                 launch.table.add(access)
-                report_conflicts(memory.access(rects, access, clock), access, warp, ins, rects)
-                del name
+                report_conflicts(
+                    memory.access(rects, access, clock), access, warp, ins, rects, memory
+                )
             access = Access(
-                queue.agent, number, write=True, reads=accumulate, what=what, **common
+                queue.agent, number, write=True, reads=accumulate, what=what, copy=shape, **common
             )
             launch.table.add(access)
-            report_conflicts(memory.access(writes, access, clock), access, warp, ins, writes)
+            if accumulate and shape is not None:
+                _check_layout(warp, ins, memory, writes, shape)
+            report_conflicts(
+                memory.access(writes, access, clock), access, warp, ins, writes, memory
+            )
         if "race" not in launch.checks:
             continue
         for name, found in operands:
@@ -276,6 +281,22 @@ def _issue(warp: Warp, ins: Instruction, queue: IssueQueue, what: str, ctas: lis
                         conflicts, access, warp, ins, space="shared", target=cta,
                         place_text=f"[{low:#x}, {high:#x}) of CTA rank {cta.rank} ",
                     )  # fmt: skip
+
+
+def _check_layout(warp: Warp, ins: Instruction, memory: TensorMemory, rects: list[Rect],
+                  shape: tuple[Any, ...]) -> None:  # fmt: skip
+    """An accumulator must be read in the layout and type that it was written in."""
+    accesses = warp.machine.sync.table.accesses
+    for number in memory.writers(rects):
+        old = accesses[number]
+        if isinstance(old.copy, tuple) and old.copy != shape:
+            warp.machine.finding(
+                "tmem_layout",
+                f"tcgen05.mma accumulates onto {shape[1]} in layout {shape[0]}, but the mma at "
+                f"{where(old.place)} wrote {old.copy[1]} in layout {old.copy[0]} there",
+                ins=ins, warp=warp, related=related("written", old.place),
+            )  # fmt: skip
+            return
 
 
 class _MmaInfo:
@@ -348,7 +369,7 @@ def tcgen05_mma(warp: Warp, ins: Instruction) -> None:
         accumulate = bool(enable[lane])
         writes = places.pop("d")
         _issue(warp, ins, queue, "tcgen05.mma", ctas, places, writes, operands,
-               accumulate=accumulate)  # fmt: skip
+               accumulate=accumulate, shape=(op.layout, op.fields.d, info.group))  # fmt: skip
         mask = None
         if info.mask is not None:
             mask = [int(warp.read(item)[lane]) for item in info.mask.items]

@@ -205,7 +205,7 @@ def tcgen05_dealloc(warp: Warp, ins: Instruction) -> None:
     access = Access(sync.agent, sync.time, write=True, warp=warp, place=ins, what="tcgen05.dealloc")
     machine.sync.table.add(access)
     conflicts = [c for c in memory.access([rect], access, sync.clock) if c[1] == "order"]
-    report_conflicts(conflicts, access, warp, ins, [rect])
+    report_conflicts(conflicts, access, warp, ins, [rect], memory)
     memory.allocations.remove(found)
     memory.freed.append((column, count, ins))
     memory.forget(column, count)

@@ -82,6 +82,15 @@ class TensorMemory:
             )  # fmt: skip
         return found
 
+    def writers(self, rects: list[Rect]) -> set[int]:
+        """Give the numbers of the last writes to rectangles."""
+        found: set[int] = set()
+        for rect in rects:
+            for group in range(rect.lane // _GROUP, (rect.lane + rect.lanes - 1) // _GROUP + 1):
+                start = group * COLUMNS + rect.column
+                found.update(self.shadow.writers(start, start + rect.columns))
+        return found
+
     def forget(self, column: int, count: int) -> None:
         """Forget freed columns: they are undefined again."""
         for group in range(_GROUPS):
@@ -135,8 +144,9 @@ def issue_queue(warp: Warp, lane: int) -> IssueQueue:
 
 
 def report_conflicts(
-    found: list[Conflict], access: Access, warp: Warp, ins: Instruction, rects: list[Rect]
-) -> None:
+    found: list[Conflict], access: Access, warp: Warp, ins: Instruction, rects: list[Rect],
+    memory: TensorMemory,
+) -> None:  # fmt: skip
     """Turn conflicts in tensor memory into findings."""
     machine = warp.machine
     if not found or "tcgen05" not in machine.sync.checks:
@@ -150,10 +160,14 @@ def report_conflicts(
         seen.add(key)
         if reason == UNINITIALISED:
             text = f"{access.what} reads TMEM {columns}, which were never written"
-            if "mma" in access.what:
+            severity = "finding"
+            if access.write:
                 text = (f"{access.what} reads uninitialised accumulator in TMEM {columns} "
                         "(enable-input-d on first use)")  # fmt: skip
-            machine.finding("tmem_uninitialised", text, ins=ins, warp=warp)
+            elif any(memory.writers(rects)):
+                # Lanes and columns that only feed discarded results are often left unwritten.
+                severity = "warning"
+            machine.finding("tmem_uninitialised", text, ins=ins, warp=warp, severity=severity)
         elif reason == ORDER:
             _order(old, access, warp, ins, columns)
 

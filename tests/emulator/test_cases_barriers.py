@@ -323,3 +323,43 @@ def test_relaxed_flag_without_acquire_fence_is_a_warning():
     report = run(body, args=[out], params=".param .u64 out", block=32, grid=2)
     assert report.ok
     assert report.warnings[0].kind == "missing_acquire_fence"
+
+
+def test_cta_exits_while_a_peer_reads_its_memory():
+    def body(tail):
+        return f"""
+mov.u32 %r3, %cluster_ctarank; mov.u32 %r1, data; shl.b32 %r5, %thread, 2; add.u32 %r1, %r1, %r5;
+st.shared.u32 [%r1], %r5;
+barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
+xor.b32 %r4, %r3, 1; mapa.shared::cluster.u32 %r2, %r1, %r4;
+ld.shared::cluster.u32 %r6, [%r2];  // remote
+{tail}
+"""
+
+    tail = "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"
+    for seed in range(3):
+        report = run(body("mov.u32 %r9, 0;"), grid=2, cluster=(2, 1, 1), block=32, seed=seed)
+        assert the(report, "cta_exited").line == line_of(body(""), "remote")
+        silent(run(body(tail), grid=2, cluster=(2, 1, 1), block=32, seed=seed))
+
+
+def test_livelock_on_a_flag_that_nobody_raises():
+    body = """
+ld.param.u64 %rd1, [out];
+SPIN: ld.relaxed.gpu.global.u32 %r3, [%rd1]; setp.ne.u32 %p3, %r3, 1; @%p3 bra SPIN;  // spin
+"""
+    report = run(body, args=[np.zeros(4, np.uint32)], params=".param .u64 out", block=32)
+    found = report.findings[0]
+    assert found.kind in ("livelock", "deadlock")
+    assert found.line == line_of(body, "spin")
+
+
+def test_livelock_of_test_wait():
+    body = """
+setp.eq.u32 %p1, %thread, 0; @%p1 mbarrier.init.shared::cta.b64 [data], 1;
+bar.sync 0;
+SPIN: mbarrier.test_wait.parity.shared::cta.b64 %p3, [data], 0; @!%p3 bra SPIN;  // spin
+"""
+    found = the(run(body, block=64), "deadlock")
+    assert "barrier smem+0x0 phase 0: arrivals 0/1" in found.message
+    assert found.line == line_of(body, "spin")

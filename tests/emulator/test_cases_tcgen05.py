@@ -273,6 +273,16 @@ def test_c51_first_step_accumulates():
     assert found.line == line_of(body, "mma0")
 
 
+def test_accumulator_in_another_layout():
+    body = gemm(commit="mov.u32 %r31, 0x04100010;\n" + mma(0, "1").replace("mma0", "other") + "\n"
+                + COMMIT)  # fmt: skip
+    report, *_ = run(body)
+    found = the(report, "tmem_layout")
+    assert "in layout F" in found.message
+    assert "in layout D" in found.message
+    assert found.line == line_of(body, "other")
+
+
 def test_c67_n_out_of_range():
     body = gemm(descriptor=(DESCRIPTOR & ~(0x3F << 17)) | (33 << 17))
     report, *_ = run(body)

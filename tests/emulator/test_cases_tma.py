@@ -342,3 +342,15 @@ def test_copy_through_shared_memory(completion):
                  completion=completion)  # fmt: skip
     silent(report)
     assert np.array_equal(a, out)
+
+
+def test_clipped_store_may_leave_rows_unwritten():
+    """Half of the tile is outside the tensor and was never written: no finding."""
+    order = f"{FENCE}\nbar.sync 0;"
+    body = fill_and_store(order).replace("setp.lt.u32 %p2, %r3, 32;", "setp.lt.u32 %p2, %r3, 16;")
+    out = np.zeros((64, 32), np.float32)
+    silent(run(body, [Map(out, (128, 32))]))
+    assert out.view(np.uint32).reshape(-1)[:128].tolist() == list(range(128))
+    whole = np.zeros((128, 32), np.float32)
+    report = run(body, [Map(whole, (128, 32))])
+    assert the(report, "uninitialised_read").line == line_of(body, "store")
