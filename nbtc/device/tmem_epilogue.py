@@ -1,6 +1,6 @@
 """Epilogue of tcgen05 kernels: rows of an accumulator, as ``tcgen05.ld_32x32b`` loads them.
 
-Thread ``l`` of warp ``w`` holds row ``32 * (w % 4) + l`` of D, one register a column, so a warp owns
+Thread ``l`` of warp ``w`` holds row ``32 * (w % 4) + l`` of D, one register a column. So a warp has
 32 whole rows: it transforms, stages and stores them by itself, with no barrier across warps.
 """
 
@@ -13,7 +13,7 @@ from numba.cuda import types
 from nbtc.dtypes import canonical
 from nbtc.errors import DtypeError, InstructionError
 from nbtc.ptx.registers import pack
-from nbtc.ptx.staging import Emitter, staged
+from nbtc.ptx.staging import Emitter, Value, staged
 
 ROWS = 32
 """Rows that one warp holds."""
@@ -21,17 +21,23 @@ ROWS = 32
 _STORED = ("bfloat16", "float16", "float32", "int32")
 
 
-def _returns_apply(function: Any, values: Any, row: Any, column: Any, *extra: Any) -> Any:
+def _returns_apply(
+    function: Any, values: Any, row: Any, column: Any, rows: Any, columns: Any, *extra: Any
+) -> Any:
     if not isinstance(values, types.BaseTuple):
         raise InstructionError(f"tmem_epilogue: values are {values}, needs registers of a row")
     return values
 
 
 @staged(_returns_apply)
-def apply(e: Emitter, function: Any, values: Any, row: Any, column: Any, *extra: Any) -> Any:
+def apply(
+    e: Emitter, function: Any, values: Any, row: Any, column: Any, rows: Any, columns: Any,
+    *extra: Any,
+) -> Any:  # fmt: skip
     """Return the row with ``function(value, row, column, *extra)`` in every register.
 
-    Executed by each thread for its own row; the function is inlined once per register.
+    Executed by each thread for its own row; the function is inlined once per register, and runs for
+    elements inside the matrix only, so that it may read other arrays there.
 
     Args:
         e: given by the compiler.
@@ -40,22 +46,35 @@ def apply(e: Emitter, function: Any, values: Any, row: Any, column: Any, *extra:
         values: registers of consecutive columns of one row.
         row: the row in the whole matrix.
         column: column of the first register in the whole matrix.
+        rows: rows of the whole matrix.
+        columns: columns of the whole matrix.
         extra: arrays or scalars handed through to the function.
     """
     at = e.cast(row, types.int32)
+    builder = e.builder
+    row_inside = builder.icmp_unsigned("<", e.word(row), e.word(rows))
     results = []
-    for i in range(len(values)):
+    before = list(values)
+    for i in range(len(before)):
         here = e.cast(column + i, types.int32)
-        value = e.call_function(function.type, [values[i], at, here, *extra])
-        results.append(e.cast(value, values.type[0]))
+        inside = builder.icmp_unsigned("<", here.llvm, e.word(columns))
+        outside_block = builder.block
+        with builder.if_then(builder.and_(row_inside, inside)):
+            value = e.call_function(function.type, [before[i], at, here, *extra])
+            value = e.cast(value, values.type[0])
+            inside_block = builder.block
+        merged = builder.phi(value.llvm.type)
+        merged.add_incoming(before[i].llvm, outside_block)
+        merged.add_incoming(value.llvm, inside_block)
+        results.append(Value(e, value.type, merged))
     return e.tuple(results)
 
 
 def _returns_store(
     values: Any, tensor_map: Any, buffer: Any, row: Any, column: Any, dtype: Any, buffers: Any,
-    policy: Any, function: Any, extra: Any,
+    policy: Any, function: Any, rows: Any, columns: Any, extra: Any,
 ) -> Any:  # fmt: skip
-    _returns_apply(function, values, row, column)
+    _returns_apply(function, values, row, column, rows, columns)
     name = canonical(dtype).name
     if name not in _STORED:
         raise DtypeError(f"tmem_epilogue.store: dtype={dtype!r}; legal: {', '.join(_STORED)}")
@@ -73,7 +92,8 @@ def _returns_store(
 @staged(_returns_store, constants=("dtype", "buffers", "policy"))
 def store(
     e: Emitter, values: Any, tensor_map: Any, buffer: Any, row: Any, column: Any, dtype: str,
-    buffers: int = 2, policy: int | None = None, function: Any = None, extra: Any = (),
+    buffers: int = 2, policy: int | None = None, function: Any = None, rows: Any = 0,
+    columns: Any = 0, extra: Any = (),
 ) -> None:  # fmt: skip
     """Store 32 rows of one warp through shared memory by TMA.
 
@@ -93,6 +113,8 @@ def store(
         buffers: number of buffers that the warp uses in turn.
         policy: L2 cache policy of the store, a constant, or None.
         function: None, or a device function that transforms each value, see :func:`apply`.
+        rows: rows of C, for ``function``.
+        columns: columns of C, for ``function``.
         extra: tuple of further arguments of ``function``.
     """
     from nbtc.intrinsics import fence, memory, sync, tma
@@ -102,7 +124,7 @@ def store(
     lane = e.special_register("tid.x") % ROWS
     leader = e.equals(lane, 0)
     if not isinstance(function.type, types.NoneType | types.Omitted):
-        values = e.inline(apply, function, values, row + lane, column, *extra)
+        values = e.inline(apply, function, values, row + lane, column, rows, columns, *extra)
     with e.when(leader):
         e.call(tma.wait_group_read, n=buffers - 1)
     e.call(sync.warp_sync)

@@ -1,4 +1,4 @@
-"""Ready-made GEMM kernels: :func:`matmul`, :func:`compile`, and the factory behind them."""
+"""Ready-made GEMM kernels: :func:`matmul`, :func:`compile`, and the factories behind them."""
 
 from __future__ import annotations
 
@@ -6,15 +6,30 @@ from typing import Any
 
 from numba.cuda import types
 
+from nbtc import arch as arch_module
 from nbtc.compile import Compiled
+from nbtc.errors import ArchError
+from nbtc.gemm import blackwell
+from nbtc.gemm.blackwell_config import BlackwellConfig
 from nbtc.gemm.config import HopperConfig
 from nbtc.gemm.hopper import make_kernel
 from nbtc.gemm.matmul import choose, matmul
+from nbtc.gemm.quantized import Quantized, quantize
 from nbtc.tensormap import TensorMap
 
-__all__ = ["TARGETS", "HopperConfig", "choose", "compile", "make_kernel", "matmul"]
+__all__ = [
+    "TARGETS",
+    "BlackwellConfig",
+    "HopperConfig",
+    "Quantized",
+    "choose",
+    "compile",
+    "make_kernel",
+    "matmul",
+    "quantize",
+]
 
-TARGETS = ("sm_90a",)
+TARGETS = ("sm_90a", "sm_100a")
 """Targets that :func:`compile` has a kernel for, one a chip."""
 
 
@@ -23,11 +38,25 @@ def compile(dtype: Any = "bfloat16", arch: str = "sm_90a", **parameters: Any) ->
 
     Args:
         dtype: element type of A and B.
-        arch: target.
-        **parameters: further fields of :class:`HopperConfig`.
+        arch: target; ``"sm_100f"`` and ``"sm_103a"`` take the kernels of ``"sm_100a"``.
+        **parameters: further fields of :class:`HopperConfig` (``"sm_90a"``) or
+            :class:`BlackwellConfig` (``"sm_100a"``).
+
+    Raises:
+        LayoutError: the configuration breaks a rule; the message shows the arithmetic.
+        ArchError: there is no kernel for the target.
     """
+    target = arch_module.parse(arch).name
+    i32, extra = types.int32, types.Tuple(())
+    if target in arch_module.TCGEN05:
+        blocked = BlackwellConfig(dtype=dtype, **parameters)
+        scales = TensorMap if blocked.block else types.none
+        maps = (TensorMap, TensorMap, TensorMap, scales, scales)
+        kernel = blackwell.make_kernel(blocked)
+        return kernel.compile(*maps, i32, i32, i32, extra, arch=target)
+    if target != "sm_90a":
+        raise ArchError(f"gemm.compile: no kernel for {target}; take {' or '.join(TARGETS)}")
     config = HopperConfig(dtype=dtype, **parameters)
-    i32 = types.int32
     order = types.Array(i32, 1, "C") if config.schedule == "hilbert" else types.none
-    arguments = (TensorMap, TensorMap, TensorMap, i32, i32, i32, order, types.Tuple(()))
-    return make_kernel(config).compile(*arguments, arch=arch)
+    arguments = (TensorMap, TensorMap, TensorMap, i32, i32, i32, order, extra)
+    return make_kernel(config).compile(*arguments, arch=target)

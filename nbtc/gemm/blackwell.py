@@ -1,4 +1,4 @@
-"""The Blackwell GEMM kernel: persistent, warp-specialised, CTA pairs, accumulators in tensor memory.
+"""The Blackwell GEMM kernel: persistent, warp-specialised, CTA pairs, tensor-memory accumulators.
 
 As in the Hopper kernel one thread fills a ring of A and B tiles by TMA. What differs: one thread,
 not warpgroups, issues the multiplications; the accumulator is in tensor memory, so that four
@@ -17,14 +17,16 @@ from numba.cuda.types import int32, uint16
 
 from nbtc.device import launch_control, math32, pipeline, scheduler, tcgen05_mma, tmem_epilogue
 from nbtc.device import shared_numba as _shared_numba  # noqa: F401 - teaches Numba layouts
-from nbtc.gemm.blackwell_config import EPILOGUE_WARPS, BlackwellConfig
+from nbtc.gemm.blackwell_config import EPILOGUE_WARPS, THREADS, BlackwellConfig
 from nbtc.gemm.config import POLICIES
 from nbtc.intrinsics import address, clc, cluster, fence, mbarrier, sync, tcgen05, tensormap, tma
 from nbtc.jit import Kernel, jit
 
 
 @functools.lru_cache(maxsize=256)
-def make_kernel(config: BlackwellConfig, function: Callable[..., Any] | None = None) -> Kernel:
+def make_kernel(
+    config: BlackwellConfig, function: Callable[..., Any] | None = None, arch: str = "sm_100a"
+) -> Kernel:
     """Return the kernel of one configuration.
 
     Its arguments are ``(a_map, b_map, c_map, sfa_map, sfb_map, m, n, k, extra)``: tensor maps of A,
@@ -36,6 +38,7 @@ def make_kernel(config: BlackwellConfig, function: Callable[..., Any] | None = N
         config: tile, stages, cluster and the rest.
         function: epilogue, a device function of (value, row, column, *extra); None stores the
             product itself.
+        arch: target where the caller of the kernel names none.
     """
     # Compile-time constants of the kernel are bare names.
     layout = config.layout
@@ -76,7 +79,7 @@ def make_kernel(config: BlackwellConfig, function: Callable[..., Any] | None = N
     TMA_GROUP = 2 if PAIR == 2 else ""
     A_POLICY, B_POLICY, C_POLICY = (POLICIES[p] for p in config.policies)
     SCALED, SCALE, BLOCK = config.block > 0, config.scale, config.block
-    WORDS, B_GROUPS = config.scale_words, TILE_N // 128
+    WORDS = config.scale_words
     SFA_COLUMNS, SF_COLUMNS = tcgen05_mma.SCALE_COLUMNS * WORDS, config.scale_columns
     SF_START = ACCUMULATORS * TILE_N
     CLC, MULTICAST = config.schedule == "clc", config.ctas > 1
@@ -87,7 +90,7 @@ def make_kernel(config: BlackwellConfig, function: Callable[..., Any] | None = N
     next_tile_of_warp = launch_control.next_tile(layout, CLAIMS, CTAS, whole_warp=True)
     epilogue_function = function
 
-    @jit(shared=layout, launch_bounds=(config.threads, 1), cluster=(CTAS, 1, 1), pdl=True)
+    @jit(shared=layout, launch_bounds=(THREADS, 1), cluster=(CTAS, 1, 1), pdl=True, arch=arch)
     def gemm(a_map, b_map, c_map, sfa_map, sfb_map, m, n, k, extra):
         # The next kernel's blocks may start as soon as ours leave an SM; they wait below.
         sync.launch_dependents()
@@ -242,8 +245,8 @@ def make_kernel(config: BlackwellConfig, function: Callable[..., Any] | None = N
                         pipeline.wait(layout.clc_empty[slot.stage], slot.parity)
                     mbarrier.arrive_expect_tx(layout.clc_full[slot.stage], 16)
                     if rank == 0:
-                        clc.try_cancel(layout.clc_response[slot.stage],
-                                       layout.clc_full[slot.stage], multicast=MULTICAST)  # fmt: skip
+                        clc.try_cancel(layout.clc_response[slot.stage], layout.clc_full[slot.stage],
+                                       multicast=MULTICAST)  # fmt: skip
                     slot = pipeline.advance(slot, CLAIMS)
                     tile, claim = next_tile(tile, step, claim)
                 if CTAS > 1 and rank == 0:
@@ -276,7 +279,7 @@ def make_kernel(config: BlackwellConfig, function: Callable[..., Any] | None = N
                     buffer = c + (piece % BUFFERS) * C_BYTES
                     tmem_epilogue.store(
                         values, c_map, buffer, row, int32(column + piece * COLUMNS), OUT_DTYPE,
-                        BUFFERS, C_POLICY, epilogue_function, extra)  # fmt: skip
+                        BUFFERS, C_POLICY, epilogue_function, m, n, extra)  # fmt: skip
                 accumulator = pipeline.advance(accumulator, ACCUMULATORS)
                 tile, claim = next_tile_of_warp(tile, step, claim)
             if lane == 0:

@@ -170,7 +170,8 @@ class BlackwellConfig:
             value = getattr(self, name)
             if not isinstance(value, int) or value < least:
                 raise LayoutError(f"{name}={value!r}; must be an integer >= {least}")
-        for name, major, dtype in (("A", self.a_major, self.dtype), ("B", self.b_major, self.b_dtype)):
+        operands = (("A", self.a_major, self.dtype), ("B", self.b_major, self.b_dtype))
+        for name, major, dtype in operands:
             if major == "MN" and (self.block or canonical(dtype).bits < 8):
                 raise LayoutError(
                     f"{name} is MN-major {dtype}; block-scaled, 6- and 4-bit operands are K-major "
@@ -182,9 +183,8 @@ class BlackwellConfig:
             raise LayoutError(f"tile={self.tile!r}; must be three integers (M, N, K)")
         m, n, k = self.tile
         bits = canonical(container(self.kind, self.dtype)).bits
-        return (
-            m or 128 * self.cta_group, n or (128 if self.block else 256), k or _ROW_BYTES * 8 // bits
-        )  # fmt: skip
+        depth = k or _ROW_BYTES * 8 // bits
+        return m or 128 * self.cta_group, n or (128 if self.block else 256), depth
 
     def _check_tile(self) -> None:
         m, n, k = self.tile
@@ -215,11 +215,14 @@ class BlackwellConfig:
                 f"must be a multiple of {_ROW_BYTES} B: K a multiple of {wide}"
             )
         if self.block and k % (4 * self.block):
-            raise LayoutError(f"tile K={k} with blocks of {self.block}: a multiple of {4 * self.block}")
+            raise LayoutError(
+                f"tile K={k} with blocks of {self.block}; scale factors come four in a word: K "
+                f"must be a multiple of 4 * {self.block} = {4 * self.block}"
+            )
         if self.scale_words * TILE_BYTES // 8 > 256:
             raise LayoutError(
-                f"tile K={k} has {self.scale_words} * {TILE_BYTES} B of scale factors for 128 rows; "
-                "one TMA box takes 256 8-byte words = 4 * 512 B"
+                f"tile K={k} has {self.scale_words} * {TILE_BYTES} B of scale factors for 128 "
+                "rows; one TMA box takes 256 8-byte words = 4 * 512 B"
             )
         self.a_tile  # noqa: B018 - the property checks
         self.b_tile  # noqa: B018

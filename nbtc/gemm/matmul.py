@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import functools
 import math
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nbtc import arch as arch_module
 from nbtc import driver, streams
-from nbtc.arguments import ArrayView, view_of
 from nbtc.device import scheduler
 from nbtc.dtypes import canonical
-from nbtc.errors import DtypeError, LaunchError, LayoutError
+from nbtc.errors import ArchError, DtypeError, LaunchError, LayoutError
+from nbtc.gemm import arrays
 from nbtc.gemm.config import HopperConfig
 from nbtc.gemm.hopper import make_kernel
-from nbtc.jit import emulating
-from nbtc.layout.tensormap_description import TensorMapDescription
+from nbtc.gemm.quantized import Quantized
+from nbtc.jit import DeviceFunction, default_arch, emulating
 from nbtc.tensormap import TensorMap
 
+if TYPE_CHECKING:
+    from nbtc.gemm.blackwell_config import BlackwellConfig
+
 _INPUTS = ("bfloat16", "float16")
-_SM_COUNT = "MULTIPROCESSOR_COUNT"
-_EMULATED_SMS = 4
-"""SMs that the emulator pretends to have, so that small problems run several persistent waves."""
+_OUTPUTS = ("bfloat16", "float16", "float32")
 
 
 def matmul(
@@ -35,8 +36,9 @@ def matmul(
     out_dtype: Any = None,
     epilogue: Callable[..., Any] | None = None,
     extra: Sequence[Any] = (),
-    config: HopperConfig | None = None,
+    config: HopperConfig | BlackwellConfig | None = None,
     stream: Any = None,
+    arch: str | None = None,
 ) -> Any:
     """Return the matrix product of two arrays, as NumPy's ``a @ b``.
 
@@ -45,66 +47,97 @@ def matmul(
 
     Args:
         a: M x K, float16 or bfloat16; torch, CuPy, Numba or any DLPack array, or NumPy where the
-            emulator runs.
-        b: K x N, same dtype.
-        out: M x N array to write, float16, bfloat16 or float32; made by the library of ``a`` if
-            None.
-        out_dtype: dtype of the array made when ``out`` is None; default that of ``a``.
+            emulator runs. On Blackwell also float32 (read as tf32), float8_e4m3fn, float8_e5m2,
+            int8, uint8, and matrices of ``nbtc.gemm.quantize``, with or without scale factors.
+        b: K x N, same dtype; 8-, 6- and 4-bit floats mix.
+        out: M x N array to write, float16, bfloat16 or float32 (int32 for integers); made by the
+            library of ``a`` if None.
+        out_dtype: dtype of the array made when ``out`` is None; default that of ``a``, bfloat16
+            for narrower floats, int32 for integers.
         epilogue: device function (``nbtc.device``) of (float32 value, int32 row, int32 column,
             *extra) applied to each element before rounding.
         extra: arrays and scalars handed to ``epilogue``.
-        config: kernel configuration; its majorness is set from the strides. None chooses one.
+        config: kernel configuration; element types and majorness are those of the arrays. None
+            chooses one.
         stream: CUDA stream of any library; None is the default stream.
+        arch: target, ``"sm_90a"`` or ``"sm_100a"``; default that of the GPU, Hopper's on the
+            emulator.
 
     Returns:
         ``out``. Products accumulate in float32; each element is rounded once.
 
     Raises:
         DtypeError: an element type is not supported.
-        LayoutError: shapes do not match, or TMA cannot address an operand.
+        LayoutError: shapes do not match, TMA cannot address an operand, or ``out`` is read-only
+            or overlaps an operand.
+        LaunchError: ``epilogue``, ``extra`` or ``config`` is of the wrong kind.
+        ArchError: there is no kernel for the target.
     """
-    key = (_key(a), _key(b), None if out is None else _key(out), out_dtype, epilogue, config)
-    plan = _plans.get(key)
+    if type(extra) is not tuple or (extra and epilogue is None):
+        extra = _checked_extra(extra, epilogue)
+    where = _key(a, "a"), _key(b, "b"), None if out is None else _key(out, "out")
+    key = (*where, out_dtype, epilogue, config, arch)
+    try:
+        plan = _plans.get(key)
+    except TypeError:  # something is not hashable
+        _check_options(epilogue, config)
+        raise
     if plan is None:
-        plan = _plans.add(key, _Plan(a, b, out, out_dtype, epilogue, config))
+        _check_options(epilogue, config)
+        plan = _plans.add(key, _make_plan(arch, a, b, out, out_dtype, epilogue, config))
     return plan.run(a, b, out, extra, stream)
 
 
-def _key(array: Any) -> tuple[Any, ...]:
+def _checked_extra(extra: Any, epilogue: Any) -> tuple[Any, ...]:
+    if not isinstance(extra, tuple | list):
+        raise LaunchError(
+            f"matmul: extra is {type(extra).__name__}; needs a tuple of what the epilogue takes "
+            "after (value, row, column), such as extra=(bias,)"
+        )
+    if extra and epilogue is None:
+        raise LaunchError("matmul: extra without an epilogue; only an epilogue reads it")
+    return tuple(extra)
+
+
+def _check_options(epilogue: Any, config: Any) -> None:
+    if epilogue is not None and not isinstance(epilogue, DeviceFunction):
+        name = getattr(epilogue, "__name__", type(epilogue).__name__)
+        raise LaunchError(
+            f"matmul: epilogue is {name}, needs a device function of (value, row, column, *extra): "
+            "decorate it with @nbtc.device"
+        )
+    if config is not None and not hasattr(config, "replace"):
+        raise LaunchError(
+            f"matmul: config is {type(config).__name__}, needs a nbtc.gemm.HopperConfig"
+        )
+
+
+def _make_plan(arch: str | None, *args: Any) -> Any:
+    target = arch_module.parse(arch or default_arch()).name
+    if target in arch_module.TCGEN05:
+        from nbtc.gemm.blackwell_matmul import BlackwellPlan
+
+        return BlackwellPlan(*args, target)
+    if target != "sm_90a":
+        raise ArchError(
+            f"matmul: no kernel for {target}; there are some for sm_90a and "
+            + ", ".join(arch_module.TCGEN05)
+        )
+    return _Plan(*args)
+
+
+def _key(array: Any, name: str) -> tuple[Any, ...]:
     """Return what of an array decides the plan: everything but its address."""
     cls = type(array)
     if cls.__module__ == "torch" or cls.__module__.startswith("torch."):
         return cls, array.shape, array.stride(), array.dtype, array.device
-    view = _view(array, "operand")
+    if cls is Quantized:
+        return array.key
+    view = arrays.view(array, name)
     return cls, view.shape, view.strides, view.dtype, view.device
 
 
-def _view(array: Any, name: str) -> ArrayView:
-    view = view_of(array)
-    if view is None:
-        raise LayoutError(
-            f"matmul: {name} is {type(array).__name__}; needs an array (torch, CuPy, Numba, "
-            "DLPack, NumPy)"
-        )
-    return view
-
-
-class _Recent(OrderedDict[Any, Any]):
-    """A small dictionary that forgets what was used longest ago."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self.size = size
-
-    def add(self, key: Any, value: Any) -> Any:
-        """Keep ``value`` and return it."""
-        self[key] = value
-        if len(self) > self.size:
-            self.popitem(last=False)
-        return value
-
-
-_plans = _Recent(512)
+_plans = arrays.Recent(512)
 
 
 class _Plan:
@@ -113,8 +146,8 @@ class _Plan:
     def __init__(
         self, a: Any, b: Any, out: Any, out_dtype: Any, epilogue: Any, config: Any
     ) -> None:
-        views = [_view(a, "a"), _view(b, "b")]
-        _check_shapes(*views)
+        views = [arrays.view(a, "a"), arrays.view(b, "b")]
+        arrays.check_shapes(*views)
         self.m, self.k = views[0].shape
         self.n = views[1].shape[1]
         dtypes = [canonical(v.dtype) for v in views]
@@ -124,12 +157,18 @@ class _Plan:
                 f"{', '.join(_INPUTS)}"
             )
         self.out_dtype = canonical(out_dtype if out_dtype is not None else dtypes[0])
-        self.allocate = _allocator(a, (self.m, self.n), self.out_dtype) if out is None else None
-        c = _view(out if out is not None else self.allocate(), "out")
+        shape = (self.m, self.n)
+        self.allocate = arrays.allocator(a, shape, self.out_dtype) if out is None else None
+        c = arrays.view(out if out is not None else self.allocate(), "out")
         if out is not None:
             if out_dtype is not None and canonical(c.dtype) != self.out_dtype:
                 raise DtypeError(f"matmul: out is {c.dtype}, out_dtype={self.out_dtype}")
             self.out_dtype = canonical(c.dtype)
+        if self.out_dtype.name not in _OUTPUTS:
+            raise DtypeError(
+                f"matmul: the result of {dtypes[0]} operands can be {', '.join(_OUTPUTS)}, not "
+                f"{self.out_dtype}"
+            )
         if c.shape != (self.m, self.n):
             raise LayoutError(f"matmul: out is {c.shape}; a @ b is {(self.m, self.n)}")
         self.empty = self.m == 0 or self.n == 0
@@ -141,18 +180,22 @@ class _Plan:
         self.swapped = False
         if self.empty or self.zero:
             return
-        if _majorness(c, "out") == "column":
+        majors = [arrays.majorness(v, name) for v, name in zip(views, ("a", "b"), strict=True)]
+        if arrays.majorness(c, "out") == "column":
             if epilogue is not None:
                 raise LayoutError("matmul: an epilogue needs an out with contiguous rows")
             # C^T = B^T A^T has contiguous rows.
             self.swapped = True
-            views = [_transposed(views[1]), _transposed(views[0])]
-            c = _transposed(c)
+            views = [arrays.transposed(views[1]), arrays.transposed(views[0])]
+            majors = ["row" if major == "column" else "column" for major in reversed(majors)]
+            c = arrays.transposed(c)
             self.m, self.n = self.n, self.m
-        a_major = "K" if _majorness(views[0], "a") == "row" else "MN"
-        b_major = "K" if _majorness(views[1], "b") == "column" else "MN"
+        a_major = "K" if majors[0] == "row" else "MN"
+        b_major = "K" if majors[1] == "column" else "MN"
         self.emulated = emulating()
-        sms = _EMULATED_SMS if self.emulated else driver.attribute(max(c.device, 0), _SM_COUNT)
+        sms = arrays.EMULATED_SMS
+        if not self.emulated:
+            sms = driver.attribute(max(c.device, 0), arrays.SM_COUNT)
         dtype, out_name = dtypes[0].name, self.out_dtype.name
         if config is None:
             config = choose(self.m, self.n, self.k, dtype, out_name, a_major, b_major, sms)
@@ -175,17 +218,18 @@ class _Plan:
         self.launch = functools.lru_cache(maxsize=16)(
             lambda stream: self.kernel[grid, config.threads, stream]
         )
-        matrices = ((views[0], a_major == "K"), (_transposed(views[1]), b_major == "K"), (c, True))
+        right = arrays.transposed(views[1])
+        matrices = ((views[0], a_major == "K"), (right, b_major == "K"), (c, True))
         boxes = (config.a_box, config.b_box, config.c_box)
         swizzles = (config.a_tile.swizzle, config.b_tile.swizzle, config.store_swizzle)
         self.descriptions = [
-            _describe(view, rows, box, swizzle, name)
+            arrays.describe(view, rows, box, swizzle, name)
             for (view, rows), box, swizzle, name in zip(
                 matrices, boxes, swizzles, ("a", "b", "out"), strict=True
             )
         ]
         self.sizes = (np.int32(self.m), np.int32(self.n), np.int32(self.k))
-        self.maps = _Recent(64)
+        self.maps = arrays.Recent(64)
 
     def run(self, a: Any, b: Any, out: Any, extra: Sequence[Any], stream: Any) -> Any:
         """Launch on arrays that lie like the ones of the plan."""
@@ -195,10 +239,10 @@ class _Plan:
         if self.empty:
             return out
         if self.zero:
-            _fill_zero(out, stream)
+            arrays.fill_zero(out, stream)
             return out
         operands = (b, a, out) if self.swapped else (a, b, out)
-        pointers = tuple(_address(x) for x in operands)
+        pointers = tuple(arrays.address(x) for x in operands)
         maps = self.maps.get(pointers)
         if maps is None:
             maps = self._make_maps(operands, pointers)
@@ -211,83 +255,15 @@ class _Plan:
 
     def _make_maps(self, operands: Sequence[Any], pointers: Sequence[int]) -> tuple[TensorMap, ...]:
         """Return the maps at these addresses; kept ones must not hold the caller's memory."""
+        left, right, out = (arrays.view(x, "operand") for x in operands)
+        names = ("b", "a") if self.swapped else ("a", "b")
+        arrays.check_output(out, (names[0], left), (names[1], right))
         return tuple(
-            TensorMap(d.with_address(p), x if self.emulated else None, _view(x, d.name))
-            for d, p, x in zip(self.descriptions, pointers, operands, strict=True)
-        )
-
-
-def _address(array: Any) -> int:
-    pointer = getattr(array, "data_ptr", None)
-    if pointer is not None:
-        return pointer()
-    return _view(array, "operand").address
-
-
-def _check_shapes(a: ArrayView, b: ArrayView) -> None:
-    for name, view in (("a", a), ("b", b)):
-        if len(view.shape) != 2:
-            raise LayoutError(f"matmul: {name} has shape {view.shape}; needs two dimensions")
-    if a.shape[1] != b.shape[0]:
-        raise LayoutError(
-            f"matmul: a is {a.shape[0]} x {a.shape[1]}, b is {b.shape[0]} x {b.shape[1]}; the "
-            f"columns of a ({a.shape[1]}) must equal the rows of b ({b.shape[0]})"
-        )
-    if max(*a.shape, *b.shape) >= 1 << 31:
-        raise LayoutError("matmul: a dimension is 2**31 or more; coordinates are 32-bit")
-
-
-def _transposed(view: ArrayView) -> ArrayView:
-    return ArrayView(
-        view.address, view.shape[::-1], view.strides[::-1], view.dtype, view.device, view.readonly
-    )
-
-
-def _majorness(view: ArrayView, name: str) -> str:
-    """Return which way a matrix is contiguous, ``"row"`` or ``"column"``, as TMA can read it."""
-    item = view.dtype.itemsize
-    problems = []
-    for major, inner, outer in (("row", 1, 0), ("column", 0, 1)):
-        inner_ok = view.strides[inner] == item or view.shape[inner] == 1
-        pitch = view.strides[outer]
-        if inner_ok and (view.shape[outer] == 1 or (pitch % 16 == 0 and pitch > 0)):
-            if view.address % 16:
-                raise LayoutError(
-                    f"matmul: {name} starts at {view.address:#x}, {view.address % 16} mod 16; TMA "
-                    f"needs a multiple of 16: start the view at a multiple of {16 // item} elements"
-                )
-            return major
-        if inner_ok:
-            padded = -(-pitch // 16) * 16 // item
-            problems.append(
-                f"its {major} pitch is {pitch} bytes ({pitch % 16} mod 16), and TMA needs a "
-                f"multiple of 16: pad it to {padded} elements"
+            TensorMap(d.with_address(p), x if self.emulated else None, view)
+            for d, p, x, view in zip(
+                self.descriptions, pointers, operands, (left, right, out), strict=True
             )
-    reason = " and ".join(problems) or (
-        f"strides are {view.strides} bytes, and one of them must be {item} (contiguous)"
-    )
-    raise LayoutError(f"matmul: {name} of shape {view.shape}: {reason}")
-
-
-def _describe(
-    view: ArrayView, rows: bool, box: tuple[int, int], swizzle: str, name: str
-) -> TensorMapDescription:
-    """Describe a matrix for TMA; ``rows`` says whether its rows are contiguous."""
-    if not rows:
-        view = _transposed(view)
-    item = view.dtype.itemsize
-    # The pitch of a single row is never used, but TMA wants a legal one.
-    pitch = view.strides[0] if view.shape[0] > 1 else -(-view.shape[1] * item // 16) * 16
-    return TensorMapDescription.tiled(
-        view.shape,
-        canonical(view.dtype).name,
-        box,
-        strides=(pitch, item),
-        address=view.address,
-        swizzle=swizzle,
-        l2_promotion="128B" if name != "out" else "none",
-        name=name,
-    )
+        )
 
 
 def choose(
@@ -306,64 +282,7 @@ def choose(
     return HopperConfig(tile=(128, wide, 64), cluster=(1, 1), stages=stages, **base)
 
 
-def _allocator(like: Any, shape: tuple[int, int], dtype: Any) -> Callable[[], Any]:
-    """Return a function that makes an output array in the library of ``like``.
-
-    Rows that are no multiple of 16 bytes are padded; the array is then a view of its first columns.
-    """
-    m, n = shape
-    item = dtype.itemsize
-    pitch = -(-n * item // 16) * 16 // item
-    module = type(like).__module__.split(".")[0]
-    if module == "torch":
-        import torch
-
-        kind = getattr(torch, dtype.name)
-        device = like.device
-        if pitch == n:
-            return lambda: torch.empty(shape, dtype=kind, device=device)
-        return lambda: torch.empty((m, pitch), dtype=kind, device=device)[:, :n]
-    if module == "cupy":
-        import cupy
-
-        return lambda: cupy.empty((m, pitch), dtype=dtype.numpy)[:, :n]
-    if isinstance(like, np.ndarray):
-        return lambda: _numpy_empty(m, n, pitch, dtype.numpy)
-    if hasattr(like, "copy_to_host"):
-        from numba import cuda
-
-        return lambda: cuda.device_array((m, pitch), dtype=dtype.numpy)[:, :n]
-    raise LaunchError(
-        f"matmul: cannot make an output for {type(like).__name__}; pass out= (an {m} x {n} array)"
-    )
-
-
-def _numpy_empty(m: int, n: int, pitch: int, dtype: Any) -> Any:
-    """Return an uninitialised array whose data starts at a multiple of 16 bytes."""
-    raw = np.empty(m * pitch * dtype.itemsize + 16, np.uint8)
-    start = -raw.ctypes.data % 16
-    whole = raw[start : start + m * pitch * dtype.itemsize].view(dtype).reshape(m, pitch)
-    return whole[:, :n]
-
-
 def _constant(tiles: list[tuple[int, int]], emulated: bool) -> Any:
     """Return the list of tiles where the kernel can read it."""
     packed = scheduler.pack_tiles(tiles)
     return packed if emulated else driver.DeviceArray(packed)
-
-
-def _fill_zero(out: Any, stream: Any) -> None:
-    if type(out).__module__.split(".")[0] == "torch":
-        out.zero_()
-    elif isinstance(out, np.ndarray) or type(out).__module__.startswith("cupy"):
-        out[...] = 0
-    else:
-        view = _view(out, "out")
-        rows, columns = view.shape
-        api = driver.api()
-        width = columns * view.dtype.itemsize
-        status = api.cuMemsetD2D8Async(
-            view.address, view.strides[0], 0, width, rows, streams.handle(stream)
-        )
-        driver.check(status, "zeroing the output")
-
