@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from .machine import LANES, RANK_SHIFT, SHARED_BASE, MemoryFault
+from .machine import LANE, LANES, RANK_SHIFT, SHARED_BASE, MemoryFault
 
 if TYPE_CHECKING:
     from .program import Instruction
@@ -312,3 +312,35 @@ def store_cluster(
 ) -> None:
     """``st.shared::cluster``."""
     store_shared(w, ins, address, width, rows, m, True)
+
+
+def zero_shared(
+    w: Any,
+    ins: Instruction,
+    address: np.ndarray,
+    sizes: np.ndarray,
+    generic: bool,
+    m: np.ndarray | None,
+) -> None:
+    """``st.bulk``: every lane zeroes a range of its CTA's shared memory."""
+    for lane in range(LANES):
+        if m is not None and not m[lane]:
+            continue
+        size = int(sizes[lane])
+        start = int(address[lane])
+        if size % 8:
+            fault(ins, "misaligned", f"size {size} is not a multiple of 8")
+        if generic:
+            start &= 0xFFFFFFFF
+        try:
+            cta, at = w.locate_shared(start, max(size, 1), 8)
+        except MemoryFault as error:
+            fault(ins, error.kind, error.message)
+        if w.machine.hooks.wants_memory:
+            for low in range(at, at + size, 256):
+                offsets = low + 8 * LANE
+                inside = offsets < at + size
+                w.machine.hooks.store(w, "shared", cta, offsets, 8, inside, ins)
+        cta.shared.write(at, np.zeros(size, np.uint8))
+        w.machine.bytes_written["shared"] += size
+    w.machine.events += 1

@@ -245,6 +245,19 @@ class FunctionCode:
         exec(compile(source, f"<{self.function.name}:{self.serial}>", "exec"), self.names, scope)
         return scope["run"]
 
+    def validate(self) -> None:
+        """Emit every instruction once without compiling, so that unmodelled forms raise now."""
+        from .emit_base import find_emitter
+
+        for steps in self.blocks:
+            for step in steps:
+                if step.kind != CODE:
+                    continue
+                gen = Gen(self, False)
+                for ins in step.instructions:
+                    gen.begin(ins)
+                    find_emitter(ins)(gen, ins)
+
     def constant(self, value: Any, dtype: np.dtype, lanes: int = LANES) -> str:
         """Name a constant row."""
         key = (value, dtype.str, lanes)

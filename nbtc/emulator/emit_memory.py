@@ -160,9 +160,17 @@ def store(gen: Gen, ins: Instruction) -> None:
     """``st`` of every space and width."""
     kind = ins.parts[-1]
     space = space_of(ins)
-    if "async" in ins.mods or "bulk" in ins.mods:
+    if "async" in ins.mods:
         ins.unmodelled("asynchronous store")
     target, source = ins.operands[:2]
+    if "bulk" in ins.mods:
+        text = address(gen, target, space)
+        size = gen.src(source, "u64")
+        gen.line(
+            f"m_zero_shared(w, {gen.obj(ins)}, {text}, {size}, {space == 'generic'}, "
+            f"{gen.memory_mask})"
+        )
+        return
     if (
         isinstance(target, Addr)
         and isinstance(target.base, Symbol)

@@ -49,6 +49,9 @@ def mov(gen: Gen, ins: Instruction) -> None:
 
 def special(gen: Gen, dst: Operand, a: Special, kind: str) -> None:
     """Read a special register; rows are adapted to the destination's width."""
+    if kind == "pred":
+        gen.put(dst, kind, f"({gen.src(a, 'u32')} != 0)")
+        return
     unsigned = UNSIGNED[BITS[kind]]
     gen.put(dst, unsigned, gen.src(a, unsigned))
 

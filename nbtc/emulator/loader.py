@@ -99,6 +99,16 @@ class Program:
             code = self._code[function.name] = FunctionCode(function, self)
         return code
 
+    def validate(self) -> None:
+        """Check that every instruction of every function is modelled.
+
+        Raises:
+            EmulatorError: the first that is not; a launch raises only for what it reaches.
+        """
+        for function in self.module.functions.values():
+            if function.defined:
+                self.code(function).validate()
+
     def shared_variables(self, entry: Function) -> list[Variable]:
         """Shared variables that the entry and its callees name, in order of declaration."""
         seen: set[str] = set()

@@ -378,3 +378,21 @@ ret; }
     )
     with pytest.raises(EmulatorError, match=r"vset\.s32.*user\.py:42.*unknown instruction"):
         launch(text, grid=1, block=32, args=[])
+
+
+def test_bulk_store_zeroes_shared_memory():
+    out = np.ones(32, np.uint32)
+    body = """
+mov.u32 r1, sh; setp.eq.u32 p0, t, 0; mov.u64 d1, {size};
+@p0 st.bulk.weak.shared::cta [r1], d1, 0; bar.warp.sync -1;
+shl.b32 r2, t, 2; add.u32 r1, r1, r2; ld.shared.u32 r3, [r1];
+mul.wide.u32 d0, t, 4; add.u64 d0, d0, a0; st.global.u32 [d0], r3;
+"""
+    top = ".shared .align 16 .b8 sh[128];"
+    report = run(body.format(size=128), [out], top=top)
+    assert report.ok, str(report)
+    assert not out.any()
+    report = run(body.format(size=136), [out], top=top)
+    assert [f.kind for f in report.findings] == ["out_of_bounds"]
+    report = run(body.format(size=64), [out], top=top)
+    assert [f.kind for f in report.findings] == ["uninitialised_read"]

@@ -448,3 +448,33 @@ ret; }"""
     )
     assert launch(text, grid=1, block=1, args=[]).ok
     assert capsys.readouterr().out == "-3 12345678901 1.500000 hi\n"
+
+
+def test_explicit_cluster_predicate():
+    out = np.zeros(32, np.uint32)
+    body = "mov.pred p0, %is_explicit_cluster; selp.u32 r0, 1, 0, p0; st.global.u32 [o], r0;"
+    assert run(body, [out]).ok
+    assert not out.any()
+    run(body, [out], grid=2, cluster=(2, 1, 1))
+    assert out.all()
+
+
+def test_branch_that_breaks_its_promise():
+    report = run("setp.lt.u32 p0, t, 9; @p0 bra.uni X; X: bra Y; Y:", [np.zeros(32, np.uint32)])
+    assert {f.kind for f in report.findings} <= {"uniform_branch"}
+    report = run(
+        "mov.u32 r0, 0; setp.lt.u32 p0, t, 9; @p0 bra.uni X; mov.u32 r0, 1; "
+        "X: st.global.u32 [o], r0;",
+        [np.zeros(32, np.uint32)],
+    )
+    assert [f.kind for f in report.findings] == ["uniform_branch"]
+
+
+def test_register_that_nothing_writes():
+    report = run("add.u32 r0, r7, 1; st.global.u32 [o], r0;", [np.zeros(32, np.uint32)])
+    assert [w.kind for w in report.warnings] == ["uninitialised_read"]
+    assert "register r7" in report.warnings[0].message
+    report = run(
+        "setp.eq.u32 p0, t, 0; @p0 mov.u32 r7, 5; add.u32 r0, r7, 1;", [np.zeros(32, np.uint32)]
+    )
+    assert not report.warnings
