@@ -14,6 +14,8 @@ from .common import Context
 
 HERE = Path(__file__).resolve().parent
 TOOLS = ("memcheck", "racecheck")
+SHORTEST = 5.0
+"""Seconds that a tool gets at least."""
 _PLACES = ("/usr/local/cuda/bin", "/usr/local/cuda/compute-sanitizer", "/opt/cuda/bin")
 _UNABLE = re.compile(
     r"unable to|not supported|failed to (initialize|attach|connect)|Target application terminated "
@@ -42,7 +44,7 @@ def check(program: str, tool: str, seconds: float) -> dict[str, Any]:
     ]  # fmt: skip
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=max(5.0, seconds), check=False
+            command, capture_output=True, text=True, timeout=max(SHORTEST, seconds), check=False
         )
     except subprocess.TimeoutExpired:
         return {"status": "timeout", "text": f"did not end within {seconds:.0f} s"}
