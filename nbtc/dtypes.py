@@ -102,9 +102,16 @@ def canonical(dtype: Any) -> Dtype:
             name = name[6:]
         else:
             try:
-                name = np.dtype(dtype).name
+                known = np.dtype(dtype)
             except TypeError:
                 name = getattr(dtype, "__name__", name)
+            else:
+                name = known.name
+                if not known.isnative:
+                    raise DtypeError(
+                        f"dtype {known.str!r} is {name} in the other byte order than this "
+                        "machine's and a GPU's: array.astype(array.dtype.newbyteorder('='))"
+                    )
     name = _ALIASES.get(name, name)
     found = DTYPES.get(name)
     if found is None:
