@@ -182,7 +182,7 @@ def _typestr(text: str) -> np.dtype[Any]:
 
 
 def _view_of_dlpack(value: Any) -> ArrayView:
-    from cuda.core.utils import StridedMemoryView
+    from cuda.core.utils import StridedMemoryView  # pyright: ignore[reportMissingImports]
 
     view = StridedMemoryView.from_dlpack(value, stream_ptr=-1)
     dtype = view.dtype

@@ -37,7 +37,7 @@ def _initialise() -> None:
 
 
 def _bindings() -> Any:
-    from cuda.bindings import driver
+    from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
 
     return driver
 
@@ -125,7 +125,7 @@ def cuda_version() -> tuple[int, int]:
 def driver_version() -> str | None:
     """Return the version of the installed driver ("580.65.06"), or None where NVML is missing."""
     try:
-        from cuda.bindings import nvml
+        from cuda.bindings import nvml  # pyright: ignore[reportAttributeAccessIssue]
 
         nvml.init_v2()
         try:

@@ -111,7 +111,7 @@ def to_numpy(array: Any) -> np.ndarray[Any, Any]:
 
 
 def _torch_to_numpy(tensor: Any) -> np.ndarray[Any, Any]:
-    import torch
+    import torch  # pyright: ignore[reportMissingImports]
 
     view = view_of(tensor)
     assert view is not None  # it is a tensor

@@ -194,7 +194,7 @@ def bandwidth(nbytes: int, microseconds: float, device: int = 0) -> float:
 def sm_clock(device: int = 0) -> int | None:
     """Return the current SM clock in MHz, None where neither NVML nor nvidia-smi tells."""
     try:
-        from cuda.bindings import nvml
+        from cuda.bindings import nvml  # pyright: ignore[reportAttributeAccessIssue]
 
         nvml.init_v2()
         try:

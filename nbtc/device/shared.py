@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nbtc.dtypes import Dtype, canonical
 from nbtc.errors import LayoutError
@@ -154,6 +154,11 @@ class Layout:
                 f"shared memory of {end} B > {MAX_SHARED_BYTES} B, the most of one CTA "
                 f"({MAX_SHARED_BYTES // 1024} KiB):\n{self}"
             )
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Inside kernels each piece is an attribute."""
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.pieces)

@@ -211,9 +211,9 @@ def _register() -> None:
     context._remove_global(operator.getitem)
     context._insert_global(operator.getitem, types.Function(NarrowGetItem).augment(known))
     # cuda.shared.array and cuda.local.array ask this set which element types may be allocated.
-    types.number_domain = types.number_domain | frozenset(NARROW.values())
+    types.number_domain |= frozenset(NARROW.values())
     for module in (cudadecl, cudaimpl):
-        module.parse_dtype = _own_element(module.parse_dtype)
+        vars(module)["parse_dtype"] = _own_element(module.parse_dtype)
     for kind in (float8_e4m3fn, float8_e5m2):
         numpy_support.FROM_DTYPE.setdefault(dtypes.canonical(kind.dtype_name).numpy, kind)
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from llvmlite import ir
 from numba.cuda import nvvmutils, types
@@ -30,7 +30,8 @@ from nbtc.ptx.kinds import U32_KIND
 from nbtc.ptx.spec import Instruction
 from nbtc.ptx.types_numba import BY_SPACE, AddressType
 
-F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class Value:
@@ -226,8 +227,8 @@ def constant_of(ty: Any) -> Any:
 
 def staged(
     returns: Callable[..., Any], *, constants: Sequence[str] = ()
-) -> Callable[[F], F]:
-    """Make a staged function callable from kernels.
+) -> Callable[[Callable[Concatenate[Emitter, P], R]], Callable[P, R]]:
+    """Make a staged function callable from kernels, without its first parameter.
 
     Args:
         returns: called with the Numba types of the arguments (compile-time constants as Python
@@ -235,7 +236,7 @@ def staged(
         constants: names of the parameters that must be compile-time constants.
     """
 
-    def decorate(func: F) -> F:
+    def decorate(func: Callable[Concatenate[Emitter, P], R]) -> Callable[P, R]:
         parameters = list(inspect.signature(func).parameters.values())[1:]
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
         variadic = inspect.Parameter.VAR_POSITIONAL
@@ -286,7 +287,7 @@ def staged(
                 ]
                 if len(sig.args) > len(fixed):
                     values += list(Value(e, sig.args[-1], args[-1]))
-                result = func(e, *values)
+                result = cast("Any", func)(e, *values)
                 return context.get_dummy_value() if result is None else result.llvm
 
             return signature(return_type, *given), codegen
@@ -298,6 +299,6 @@ def staged(
         made = _Intrinsic(func.__name__, define, prefer_literal=True, target="cuda")
         functools.update_wrapper(made, func)
         made._register()
-        return cast("F", made)
+        return cast("Callable[P, R]", made)
 
     return decorate

@@ -2,4 +2,6 @@
 
 from typing import Any
 
+number_domain: Any
+
 def __getattr__(name: str) -> Any: ...
