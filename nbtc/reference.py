@@ -41,9 +41,10 @@ def modules() -> dict[str, ModuleType]:
 
 
 def instructions() -> dict[str, Instruction]:
-    """Return every declared instruction by name, ``"mbarrier.init"``."""
-    modules()
-    return dict(sorted(REGISTRY.items()))
+    """Return every instruction declared in ``nbtc.intrinsics`` by name, ``"mbarrier.init"``."""
+    families = modules()
+    own = (item for item in REGISTRY.items() if item[0].partition(".")[0] in families)
+    return dict(sorted(own))
 
 
 def _markdown(doc: str) -> str:

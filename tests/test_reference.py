@@ -24,6 +24,12 @@ def test_every_instruction_has_an_entry(page: str) -> None:
     assert entries == list(reference.instructions())
 
 
+def test_instructions_declared_elsewhere_are_not_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = next(iter(reference.instructions().values()))
+    monkeypatch.setitem(reference.REGISTRY, "user_module.instruction", known)
+    assert "user_module.instruction" not in reference.instructions()
+
+
 def test_explanations_reach_the_table(page: str) -> None:
     start = page.index("### mbarrier.init\n")
     entry = page[start : page.index("\n### ", start)]
