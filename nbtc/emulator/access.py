@@ -102,9 +102,13 @@ def load_global(
         values = [view[index]] if len(rows) == 1 else [view[index + k] for k in range(len(rows))]
     except IndexError:
         _diagnose_global(w, ins, address, size, m)
-        for _, lanes in _groups(w, address, m):
-            load_global(w, ins, address, width, signed, rows, lanes)
-        return
+        groups = _groups(w, address, m)
+        if len(groups) > 1:
+            for _, lanes in groups:
+                load_global(w, ins, address, width, signed, rows, lanes)
+            return
+        octets = np.ascontiguousarray(region.data[offsets[:, None] + np.arange(size)])
+        values = list(octets.view(f"u{width}").T)
     hooks = machine.hooks
     if region.initialised is not None:
         _check_global_poison(w, ins, region, offsets, size, m)
@@ -162,18 +166,34 @@ def store_global(
         or (int(index.max()) + last >= view.size)
     ):
         _diagnose_global(w, ins, address, size, m)
-        for _, lanes in _groups(w, address, m):
-            store_global(w, ins, address, width, rows, lanes)
-        return
+        groups = _groups(w, address, m)
+        if len(groups) > 1:
+            for _, lanes in groups:
+                store_global(w, ins, address, width, rows, lanes)
+            return
     if machine.hooks.wants_memory:
         machine.hooks.store(w, "global", region, offsets, size, m, ins)
-    write_lanes(view, index, rows, m)
+    if region.base & (size - 1):
+        _write_octets(region, offsets, width, rows, m)
+    else:
+        write_lanes(view, index, rows, m)
     if region.initialised is not None:
         for k in range(size):
             region.initialised[offsets + k] = 1
     lanes = LANES if m is None else int(m.sum())
     machine.bytes_written["global"] += size * lanes
     machine.events += 1
+
+
+def _write_octets(
+    region: Region, offsets: np.ndarray, width: int, rows: tuple, m: np.ndarray | None
+) -> None:
+    """Write to an array whose own address is less aligned than the access."""
+    lanes = np.arange(LANES) if m is None else np.nonzero(m)[0]
+    for k, row in enumerate(rows):
+        if row is not None:
+            octets = np.ascontiguousarray(row[lanes]).view(np.uint8).reshape(-1, width)
+            region.data[offsets[lanes, None] + np.arange(k * width, (k + 1) * width)] = octets
 
 
 def _local_index(
@@ -293,12 +313,16 @@ def load_param(
     w: Any, offset: int, width: int, signed: bool, rows: tuple, m: np.ndarray | None
 ) -> None:
     """``ld.param`` of a kernel parameter at a constant offset."""
-    data = w.machine.params
+    machine = w.machine
     for k, row in enumerate(rows):
         if row is None:
             continue
-        at = offset + k * width
-        value = data[at : at + width].view(SIGNED[width] if signed else f"u{width}")[0]
+        key = (offset + k * width, width, signed)
+        value = machine.param_values.get(key)
+        if value is None:
+            octets = machine.params[key[0] : key[0] + width]
+            value = octets.view(SIGNED[width] if signed else f"u{width}")[0]
+            machine.param_values[key] = value
         if m is None:
             row[:] = value
         else:

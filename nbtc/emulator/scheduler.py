@@ -113,6 +113,8 @@ class Scheduler:
         machine.hooks.end_cluster(cluster)
         machine.instructions += sum(w.count for a in cluster.ctas for w in a.warps)
         machine.clusters.remove(cluster)
+        if len(machine.special_rows) > 4096:
+            machine.special_rows.clear()
         self.done += 1
         if self.progress is not None:
             self.progress(min(self.done / self.total, 1.0))

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .machine import Cta
 
 _ALL = b"\1" * LANES
+_BY_WARP = frozenset(("tid.x", "tid.y", "tid.z", "warpid"))
 _FILL = {
     1: False,
     8: 0xCD,
@@ -189,9 +190,14 @@ class EngineWarp(Warp):
         """Row of a special register (fixed ones are cached)."""
         row = self.specials.get(name)
         if row is None:
-            from .special import special_row
+            machine: Any = self.machine
+            owner: Any = self.index if name in _BY_WARP else self.cta.ctaid
+            row = machine.special_rows.get((name, owner))
+            if row is None:
+                from .special import special_row
 
-            row = self.specials[name] = special_row(self, name)
+                row = machine.special_rows[name, owner] = special_row(self, name)
+            self.specials[name] = row
         return row
 
     def timer(self, name: str) -> np.ndarray:

@@ -396,3 +396,18 @@ mul.wide.u32 d0, t, 4; add.u64 d0, d0, a0; st.global.u32 [d0], r3;
     assert [f.kind for f in report.findings] == ["out_of_bounds"]
     report = run(body.format(size=64), [out], top=top)
     assert [f.kind for f in report.findings] == ["uninitialised_read"]
+
+
+def test_array_at_an_odd_place_in_its_buffer():
+    base = np.arange(80, dtype=np.uint32)
+    report = run(
+        """
+mul.wide.u32 d0, t, 8; add.u64 d1, a0, d0; ld.global.u64 d2, [d1+4]; add.u64 d2, d2, 1;
+st.global.u64 [d1+4], d2;
+""",
+        [base[1:70]],
+    )
+    assert report.ok, str(report)
+    want = np.arange(80)
+    want[2:66:2] += 1
+    np.testing.assert_array_equal(base, want)
