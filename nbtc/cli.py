@@ -47,9 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     demo.set_defaults(run=_demo)
 
-    check = commands.add_parser(
-        "check", help="run a script on the emulator and print every report"
-    )
+    check = commands.add_parser("check", help="run a script on the emulator and print every report")
     check.add_argument(
         "--seed", type=int, default=None, help="seed of the schedule (default: NBTC_SEED, or 0)"
     )

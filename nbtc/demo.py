@@ -37,12 +37,14 @@ def main(targets: Sequence[str] | None = None, size: int | None = None) -> int:
     Returns:
         0 if everything compiled and the product was right (or nothing could run it), else 1.
     """
-    console = Console(highlight=False, soft_wrap=True)
-    _introduce(console)
-    _compile_all(console, targets)
+    from nbtc import gemm
     from nbtc.jit import emulating
 
-    return _emulated(console, size) if emulating() else _on_gpu(console, size)
+    console = Console(highlight=False, soft_wrap=True)
+    targets = targets or gemm.TARGETS
+    _introduce(console)
+    _compile_all(console, targets)
+    return _emulated(console, targets, size) if emulating() else _on_gpu(console, size)
 
 
 def _introduce(console: Console) -> None:
@@ -55,14 +57,14 @@ def _introduce(console: Console) -> None:
     )
 
 
-def _compile_all(console: Console, targets: Sequence[str] | None) -> None:
+def _compile_all(console: Console, targets: Sequence[str]) -> None:
     from nbtc import gemm
 
     table = Table(title=f"pipelined GEMM in Numba Python, {DTYPE}, compiled without a GPU")
     for heading in ("target", "compile", "registers", "spills", "shared"):
         table.add_column(heading, justify="left" if heading == "target" else "right")
     table.add_column("tensor-core instructions", no_wrap=True)
-    for target in targets or gemm.TARGETS:
+    for target in targets:
         with _no_disk_cache():
             start = time.perf_counter()
             compiled = gemm.compile(DTYPE, arch=target)
@@ -123,49 +125,59 @@ def _on_gpu(console: Console, size: int | None) -> int:
     return _verdict(console, error)
 
 
-def _emulated(console: Console, size: int | None) -> int:
+def _emulated(console: Console, targets: Sequence[str], size: int | None) -> int:
     console.print(_why_emulated())
     try:
         from nbtc import emulator  # noqa: F401 - is there one?
     except ImportError as error:
         console.print(f"The emulator does not import ({error}): only compilation was checked.")
         return 0
+    from nbtc import testing
+
+    m, n, k = (size, size, size) if size else EMULATED_SHAPE
+    a, b = _inputs(m, n, k)
+    reference = testing.matmul_reference(a, b)
+    console.print(f"{m} x {n} x {k}, {EMULATED_SEEDS} schedules each, every check on:")
+    columns = (
+        SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(),
+    )  # fmt: skip
+    status = 0
+    for target in targets:
+        with Progress(
+            *columns, console=console, transient=True, disable=not console.is_terminal
+        ) as progress:
+            task = progress.add_task(f"{target} on the emulator", total=EMULATED_SEEDS)
+            start = time.perf_counter()
+            runs = []
+            for seed in range(EMULATED_SEEDS):
+                runs.append(_emulate(target, a, b, seed))
+                progress.advance(task)
+            seconds = time.perf_counter() - start
+        findings = [f for _, reports in runs for report in reports for f in report.findings]
+        instructions = sum(report.instructions for _, reports in runs for report in reports)
+        console.print(
+            f"{target}: {seconds:.1f} s, {instructions} warp-instructions, {len(findings)} findings"
+        )
+        for finding in findings:
+            console.print(str(finding), markup=False)
+        error = max(testing.relative_error(result, reference) for result, _ in runs)
+        status |= _verdict(console, error) | int(bool(findings))
+    return status
+
+
+def _emulate(target: str, a: Any, b: Any, seed: int) -> tuple[Any, list[Any]]:
+    """Multiply under one schedule; return the product and the reports of its launches."""
     import nbtc
     from nbtc import testing
     from nbtc.jit import set_report_hook
 
-    m, n, k = (size, size, size) if size else EMULATED_SHAPE
-    a, b = _inputs(m, n, k)
     reports: list[Any] = []
-    columns = (
-        SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(),
-    )  # fmt: skip
-    results = []
     set_report_hook(lambda kernel, report: reports.append(report))
     try:
-        with Progress(*columns, console=console, transient=True) as progress:
-            task = progress.add_task(f"{m} x {n} x {k} on the emulator", total=EMULATED_SEEDS)
-            start = time.perf_counter()
-            for seed in range(EMULATED_SEEDS):
-                with testing.emulated(seed=seed):
-                    results.append(nbtc.matmul(a, b))
-                progress.advance(task)
-            seconds = time.perf_counter() - start
+        with testing.emulated(seed=seed):
+            return nbtc.matmul(a, b, arch=target), reports
     finally:
         set_report_hook(None)
-    instructions = sum(report.instructions for report in reports)
-    console.print(
-        f"{m} x {n} x {k} with {EMULATED_SEEDS} schedules: {seconds:.1f} s, {instructions} "
-        "warp-instructions of the emitted PTX, every check on"
-    )
-    for report in reports:
-        for finding in report.findings:
-            console.print(f"finding: {finding}", markup=False)
-    reference = testing.matmul_reference(a, b)
-    error = max(testing.relative_error(result, reference) for result in results)
-    findings = sum(len(report.findings) for report in reports)
-    console.print(f"{findings} findings of the emulator")
-    return max(_verdict(console, error), int(findings > 0))
 
 
 def _why_emulated() -> str:
@@ -190,7 +202,7 @@ def _verdict(console: Console, error: float) -> int:
     limit = testing.tolerance(DTYPE)
     right = error <= limit
     console.print(
-        f"relative error against NumPy in float64: {error:.2e}, "
+        f"  relative error against NumPy in float64: {error:.2e}, "
         + (f"within {limit:.0e}: correct" if right else f"above {limit:.0e}: WRONG")
     )
     return 0 if right else 1

@@ -81,17 +81,19 @@ def test_demo_compiles_runs_and_checks(capsys):
     assert cli.main(["demo", "--size", "128"]) == 0
     out = capsys.readouterr().out
     for target in gemm.TARGETS:
-        assert re.search(rf"{target}\s*│\s*\d+\.\d\d s\s*│\s*\d+\s*│\s*0 B │\s*\d+ B │", out)
+        assert re.search(rf"│ {target}\s*│\s*\d+\.\d\d s\s*│\s*\d+\s*│\s*0 B │\s*\d+ B │", out)
     assert re.search(r"│ \d+ HGMMA\s*│", out)
-    assert "128 x 128 x 128 with 2 schedules" in out
-    assert re.search(r"relative error .*: \d\.\d\de-\d\d, within 5e-03: correct", out)
+    assert re.search(r"│ \d+ UTCHMMA\s*│", out)
+    assert "128 x 128 x 128, 2 schedules each" in out
+    for target in gemm.TARGETS:
+        assert re.search(rf"{target}: .* 0 findings\n  relative error .*e-\d\d, .*: correct", out)
 
 
 def test_demo_fails_on_a_wrong_product(capsys, monkeypatch):
     real = nbtc.matmul
 
-    def wrong(a, b):
-        out = real(a, b)
+    def wrong(a, b, **options):
+        out = real(a, b, **options)
         out[3, 5] += 4
         return out
 

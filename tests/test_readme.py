@@ -129,7 +129,7 @@ def test_finding_of_the_readme(tmp_path, monkeypatch, capsys, emulated):
 
 def test_compile_line_of_the_readme(tmp_path, emulated):
     page = ROOT / "README.md"
-    (line,) = re.findall(r'`(row_sums\.compile\(.*?\))`', page.read_text())
+    (line,) = re.findall(r"`(row_sums\.compile\(.*?\))`", page.read_text())
     path = tmp_path / "row_sums.py"
     path.write_text(blocks(page, "python")[0] + f"\ncompiled = {line}\n")
     compiled = runpy.run_path(str(path))["compiled"]
