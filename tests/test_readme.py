@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import runpy
 from pathlib import Path
@@ -52,7 +53,7 @@ ERRORS = ROOT / "docs" / "errors.md"
 def _raising() -> list:
     """Return each program of the page of errors with the message that stands below it."""
     found = _BLOCK.findall(ERRORS.read_text())
-    pairs = zip(found, found[1:], strict=False)
+    pairs = itertools.pairwise(found)
     return [
         pytest.param(program, message, id=message.split("\n")[0][:40])
         for (kind, program), (below, message) in pairs

@@ -26,7 +26,7 @@ def problems(wheel: Path) -> list[str]:
 
 
 def _sources(package: str, folder: Path) -> set[str]:
-    """Return the archive names of a package's sources; the symlink to intrinsics is not followed."""
+    """Return the archive names of a package's sources, without the symlink to intrinsics."""
     paths = (p.relative_to(folder) for p in folder.rglob("*.py"))
     return {f"{package}/{p.as_posix()}" for p in paths if "intrinsics" not in p.parts}
 
