@@ -149,7 +149,8 @@ def _issue(group: WarpgroupState, op: Op, number: int) -> None:
             exact=lambda found=found: found.chunk_addresses() - SHARED_BASE,
         )  # fmt: skip
         launch.table.add(access)
-        for low, high in operand_spans(found):
+        spans = list(operand_spans(found))
+        for low, high in spans:
             if low < 0 or high > warp.cta.shared.size:
                 warp.machine.fatal(
                     "out_of_bounds",
@@ -157,6 +158,7 @@ def _issue(group: WarpgroupState, op: Op, number: int) -> None:
                     f"CTA has {warp.cta.shared.size:#x}",
                     ins=op.ins, warp=warp,
                 )  # fmt: skip
+        for low, high in spans:
             conflicts = warp.cta.sync.shadow.span(low, high, access, meet)
             if conflicts:
                 _report(op, access, conflicts, low, high)
