@@ -1,0 +1,358 @@
+"""The correct kernels: how each is compiled once, launched small with two waves, and checked."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from mutations import kernels
+from mutations.text import Text
+from nbtc import TensorMap, arguments, emulator, testing
+from nbtc.gemm.config import HopperConfig
+from nbtc.gemm.hopper import make_kernel
+from nbtc.jit import flat_arguments
+
+EXAMPLES = Path(__file__).absolute().parents[2] / "examples"
+BF16 = ml_dtypes.bfloat16
+Check = Callable[[], float]
+"""Raises unless the result is right."""
+
+
+@functools.cache
+def example(number: int) -> Any:
+    """Import an example by its number."""
+    path = next(EXAMPLES.glob(f"{number:02d}_*.py"))
+    name = f"nbtc_example_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@dataclass(frozen=True)
+class Base:
+    """A correct kernel.
+
+    Attributes:
+        name: short name.
+        kernel: makes the kernel.
+        launch: grid and block.
+        data: gives fresh arguments and the check of the result.
+        roles: role -> (pattern of the opcode, pattern of the Python line), and the first of every
+            second site where one line initialises two kinds of barriers in turn.
+        arch: target.
+        rules: names of the rules to use, if not all that fit: large kernels take time.
+    """
+
+    name: str
+    kernel: Callable[[], Any]
+    launch: tuple[Any, int]
+    data: Callable[[], tuple[tuple[Any, ...], Check]]
+    roles: dict[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
+    arch: str = "sm_90a"
+    rules: tuple[str, ...] = ()
+
+    @functools.cached_property
+    def compiled(self) -> tuple[Any, Any]:
+        """Kernel and its PTX for the argument types."""
+        kernel = self.kernel()
+        types = arguments.types_of(self.data()[0])
+        return kernel, kernel.compile(*types, arch=self.arch, notes="ignore")
+
+    @functools.cached_property
+    def text(self) -> Text:
+        """The PTX as editable text."""
+        return Text(self.compiled[1].ptx)
+
+    def sites(self, role: str) -> list[Any]:
+        """Sites of a role."""
+        op, source, *step = self.roles[role]
+        found = self.text.find(op, source)[slice(*map(int, step), None, 2) if step else slice(None)]
+        assert found, f"{self.name}: no instruction for {role} {self.roles[role]}"
+        return found
+
+    def run(self, ptx: str | None = None, **options: Any) -> tuple[Any, Check]:
+        """Run the kernel, or another text in its place; return the report and the check."""
+        kernel, compiled = self.compiled
+        args, check = self.data()
+        report = emulator.launch(
+            compiled.ptx if ptx is None else ptx, compiled.entry, grid=self.launch[0],
+            block=self.launch[1], args=flat_arguments(args),
+            cluster=kernel.options.cluster or (1, 1, 1),
+            dynamic_smem=compiled.resources.dynamic_smem_bytes, **options,
+        )  # fmt: skip
+        return report, check
+
+
+# -- GEMM -------------------------------------------------------------------------------------
+
+COPY = r"cp\.async\.bulk\.tensor.*\.shared::cluster\.global"
+STORE = r"cp\.async\.bulk\.tensor.*\.global\.shared::cta"
+TRY = r"mbarrier\.try_wait"
+GEMM_ROLES = {
+    "init_full": (r"mbarrier\.init", r"layout\.full"),
+    "init_empty": (r"mbarrier\.init", r"layout\.empty"),
+    "init_ready": (r"mbarrier\.init", r"c_ready"),
+    "init_free": (r"mbarrier\.init", r"c_free"),
+    "full_wait": (TRY, r"layout\.full"),
+    "empty_wait": (TRY, r"layout\.empty"),
+    "expect": (r"mbarrier\.arrive\.expect_tx", ""),
+    "copy_a": (COPY, r"tma\.load\(a"),
+    "copy_b": (COPY, r"tma\.load\(b"),
+    "mma_fence": (r"wgmma\.fence", ""),
+    "mma": (r"wgmma\.mma_async", ""),
+    "mma_commit": (r"wgmma\.commit_group", ""),
+    "mma_wait": (r"wgmma\.wait_group", r"n=1|STAGES|n=0"),
+    "mma_loop_wait": (r"wgmma\.wait_group", r"n=1"),
+    "release": (r"mbarrier\.arrive", r"layout\.empty"),
+    "free_wait": (TRY, r"epilogue\.write"),
+    "write": (r"stmatrix|st\.shared", r"epilogue\.write"),
+    "write_fence": (r"fence\.proxy\.async", r"epilogue\.write"),
+    "write_warp": (r"bar\.warp\.sync", r"epilogue\.write"),
+    "ready_arrive": (r"mbarrier\.arrive", r"epilogue\.write"),
+    "ready_wait": (TRY, r"c_ready"),
+    "store": (STORE, r"tma\.store"),
+    "store_commit": (r"cp\.async\.bulk\.commit_group", ""),
+    "store_wait": (r"cp\.async\.bulk\.wait_group", r"KEPT"),
+    "store_tail": (r"cp\.async\.bulk\.wait_group", r"n=0"),
+    "free_arrive": (r"mbarrier\.arrive", r"c_free"),
+    "read": (r"cvt\.rn\.bf16x2|st\.shared|stmatrix", r"epilogue\.write"),
+    "elect": (r"elect\.sync", ""),
+    "setmaxnreg_dec": (r"setmaxnreg\.dec", ""),
+    "setmaxnreg_inc": (r"setmaxnreg\.inc", ""),
+}
+CLUSTER_ROLES = {
+    "init_fence": (r"fence\.mbarrier_init", ""),
+    "cluster_arrive": (r"barrier\.cluster\.arrive", ""),
+    "cluster_wait": (r"barrier\.cluster\.wait", ""),
+    "mapa": (r"mapa", ""),
+}
+CTA_ROLES = {"init_sync": (r"bar(rier)?\.(cta\.)?sync", r"syncthreads")}
+
+
+def gemm(name: str, size: tuple[int, int, int], blocks: int, **choice: Any) -> Base:
+    """A configuration of the GEMM factory."""
+    config = HopperConfig(**choice)
+    m, n, k = size
+
+    def data():
+        a = testing.random_normal((m, k), config.dtype, seed=1)
+        b = testing.random_normal((n, k), config.dtype, seed=2)
+        c = np.full((m, n), np.nan, testing.dtypes.canonical(config.out_dtype).numpy)
+        maps = (
+            TensorMap.tiled(a, config.a_box, swizzle=config.a_tile.swizzle),
+            TensorMap.tiled(b, config.b_box, swizzle=config.b_tile.swizzle),
+            TensorMap.tiled(c, config.c_box, swizzle=config.store_swizzle),
+        )
+        want = testing.matmul_reference(a, b.T)
+        return (*maps, *map(np.int32, size), None, ()), lambda: testing.assert_close(c, want)
+
+    ctas = config.cluster[0] * config.cluster[1]
+    roles = {**GEMM_ROLES, **(CLUSTER_ROLES if ctas > 1 else CTA_ROLES)}
+    if config.stages == 1:
+        del roles["mma_loop_wait"]
+    return Base(name, lambda: make_kernel(config), (blocks, config.threads), data, roles)
+
+
+# -- examples ---------------------------------------------------------------------------------
+
+
+def _example1():
+    source = testing.random_normal((5, 32))
+    target = np.full_like(source, np.nan)
+    return (source, target), lambda: testing.assert_close(target, 2 * source[:, ::-1], tol=0)
+
+
+def _example2():
+    source = testing.random_normal((80, 68))
+    target = np.full((68, 80), np.nan, np.float32)
+    maps = [TensorMap.tiled(x, (32, 32), swizzle="128B") for x in (source, target)]
+    return tuple(maps), lambda: testing.assert_close(target, source.T, tol=0)
+
+
+def _example3():
+    a, b = (testing.random_normal((r, 64), "float16", seed=r) for r in (64, 32))
+    d = np.full((64, 32), np.nan, np.float32)
+    maps = [TensorMap.tiled(x, x.shape, swizzle="128B") for x in (a, b)]
+    return (*maps, d), lambda: testing.assert_close(d, testing.matmul_reference(a, b.T))
+
+
+def _example4():
+    source = testing.random_normal((107, 200))
+    sums = np.full(200, np.nan, np.float32)
+    want = source.astype(np.float64).sum(axis=0)
+    args = (TensorMap.tiled(source, (16, 128)), sums, np.int32(107))
+    return args, lambda: testing.assert_close(sums, want)
+
+
+def _example5():
+    a, b = (testing.random_normal((rows, 264), "bfloat16", seed=rows) for rows in (130, 72))
+    c = np.full((130, 36), 0xFFFFFFFF, np.uint32)
+    want = testing.matmul_reference(a, b.T)
+    return (a, b, c), lambda: testing.assert_close(c.view(BF16), want)
+
+
+def _example6():
+    m, n, k = 130, 72, 328
+    a, b = (testing.random_normal((rows, k), "bfloat16", seed=rows) for rows in (m, n))
+    c = np.full((m, n), np.nan, BF16)
+    maps = example(6).maps(a, b, c)
+    want = testing.matmul_reference(a, b.T)
+    return (*maps, *map(np.int32, (m, n, k))), lambda: testing.assert_close(c, want)
+
+
+def _example7():
+    m, n, k = 300, 264, 136
+    a, b = (testing.random_normal((rows, k), "bfloat16", seed=rows) for rows in (m, n))
+    bias = testing.random_normal(n)
+    c = np.full((m, n), np.nan, BF16)
+    maps = example(7).maps(a, b, c)
+    want = example(7).reference(a, b, bias)
+    return (*maps, *map(np.int32, (m, n, k)), bias), lambda: testing.assert_close(c, want)
+
+
+PIPE_ROLES = {
+    "init_full": (r"mbarrier\.init", r"layout\.full"),
+    "init_empty": (r"mbarrier\.init", r"layout\.empty"),
+    "full_wait": (TRY, r"layout\.full"),
+    "empty_wait": (TRY, r"layout\.empty|pipeline\.acquire"),
+    "expect": (r"mbarrier\.arrive\.expect_tx", ""),
+    "release": (r"mbarrier\.arrive\.(shared|release)", r"layout\.empty"),
+    **CTA_ROLES,
+}
+HOPPER_EXAMPLES = [
+    Base(
+        "hand-over", lambda: example(1).make_kernel(5), (1, 64), _example1,
+        {
+            "init_full": (r"mbarrier\.init", r"\(full"),
+            "init_empty": (r"mbarrier\.init", r"\(empty"),
+            "full_wait": (TRY, r"wait\(full"),
+            "empty_wait": (TRY, r"wait\(empty"),
+            "arrive_full": (r"mbarrier\.arrive", r"\(full"),
+            "release": (r"mbarrier\.arrive", r"\(empty"),
+            "write": (r"st\.shared", r"box\["),
+            "read": (r"ld\.shared", r"box\["),
+            **CTA_ROLES,
+        },
+    ),
+    Base(
+        "transpose", lambda: example(2).make_kernel(), ((3, 3), 128), _example2,
+        {
+            "init_full": (r"mbarrier\.init", ""),
+            "init_sync": (r"bar(rier)?\.(cta\.)?sync", ""),
+            "expect": (r"mbarrier\.arrive\.expect_tx", ""),
+            "copy_a": (COPY, ""),
+            "full_wait": (TRY, ""),
+            "read": (r"ld\.shared", ""),
+            "write": (r"st\.shared", ""),
+            "write_fence": (r"fence\.proxy\.async", ""),
+            "store": (STORE, ""),
+            "store_commit": (r"cp\.async\.bulk\.commit_group", ""),
+            "store_tail": (r"cp\.async\.bulk\.wait_group", ""),
+        },
+    ),
+    Base(
+        "wgmma-tile", lambda: example(3).make_kernel(32), (1, 128), _example3,
+        {
+            "init_full": (r"mbarrier\.init", ""),
+            "init_sync": (r"bar(rier)?\.(cta\.)?sync", ""),
+            "expect": (r"mbarrier\.arrive\.expect_tx", ""),
+            "copy_a": (COPY, "layout.a"),
+            "copy_b": (COPY, "layout.b"),
+            "full_wait": (TRY, ""),
+            "mma_fence": (r"wgmma\.fence", ""),
+            "mma": (r"wgmma\.mma_async", ""),
+            "mma_commit": (r"wgmma\.commit_group", ""),
+            "mma_wait": (r"wgmma\.wait_group", ""),
+            "mma_loop_wait": (r"wgmma\.wait_group", ""),
+            "read": (r"st\.global", ""),
+        },
+    ),
+    Base(
+        "column-sums", lambda: example(4).make_kernel(2), (2, 160), _example4,
+        {
+            **PIPE_ROLES,
+            "copy_a": (COPY, ""),
+            "read": (r"ld\.shared", ""),
+            "elect": (r"elect\.sync", ""),
+        },
+    ),
+    Base(
+        "ampere-gemm", lambda: example(5).make_kernel(3), (2, 128), _example5,
+        {
+            "copy_a": (r"cp\.async\.cg", r"layout\.a|cp_async\.cg"),
+            "commit": (r"cp\.async\.commit_group", ""),
+            "wait": (r"cp\.async\.wait_group", ""),
+            "sync": (r"bar(rier)?\.(cta\.)?sync", ""),
+            "read": (r"ldmatrix", ""),
+        },
+    ),
+    Base(
+        "wgmma-gemm", lambda: example(6).make_kernel(3), (2, 160), _example6,
+        {
+            **PIPE_ROLES,
+            "copy_a": (COPY, r"layout\.a"),
+            "copy_b": (COPY, r"layout\.b"),
+            "init_full": (r"mbarrier\.init", "", "0"),
+            "init_empty": (r"mbarrier\.init", "", "1"),
+            "mma_loop_wait": (r"wgmma\.wait_group", "n=1"),
+            "mma_fence": (r"wgmma\.fence", ""),
+            "mma": (r"wgmma\.mma_async", ""),
+            "mma_commit": (r"wgmma\.commit_group", ""),
+            "mma_wait": (r"wgmma\.wait_group", ""),
+            "read": (r"cvt\.rn\.bf16x2|stmatrix", ""),
+            "write": (r"stmatrix", ""),
+            "write_fence": (r"fence\.proxy\.async", ""),
+            "barrier": (r"bar(rier)?\.(cta\.)?sync", r"epilogue\.store"),
+            "store": (STORE, ""),
+            "store_commit": (r"cp\.async\.bulk\.commit_group", ""),
+            "store_tail": (r"cp\.async\.bulk\.wait_group", r"wait_group_read"),
+            "store_wait": (r"cp\.async\.bulk\.wait_group", r"epilogue\.store"),
+            "elect": (r"elect\.sync", ""),
+        },
+    ),
+    Base(
+        "fused-gemm", lambda: example(7).make_kernel(4), (2, 384), _example7,
+        {
+            **{r: v for r, v in PIPE_ROLES.items() if r != "init_sync"},
+            "copy_b": (COPY, r"b_map"),
+            "copy_a": (COPY, r"a_map"),
+            "mma": (r"wgmma\.mma_async", ""),
+            "mma_fence": (r"wgmma\.fence", ""),
+            "mma_loop_wait": (r"wgmma\.wait_group", r"n=1"),
+            "init_full": (r"mbarrier\.init", "", "0"),
+            "init_empty": (r"mbarrier\.init", "", "1"),
+            "barrier": (r"bar(rier)?\.(cta\.)?sync", r"epilogue\.store"),
+            "write": (r"stmatrix", ""),
+            "write_fence": (r"fence\.proxy\.async", ""),
+            "store": (STORE, ""),
+            **CLUSTER_ROLES,
+        },
+        rules=(
+            "named barrier before the store dropped", "named barrier before the writes dropped",
+            "proxy fence dropped", "release reaches only rank 0", "multicast misses rank 1",
+            "cluster does not wait at the start", "wgmma.fence dropped",
+            "empty counts only the own CTA's consumers",
+        ),
+    ),
+]
+HOPPER_GEMMS = [
+    gemm("gemm-s1", (64, 64, 128), 1, tile=(64, 32, 32), stages=1, consumers=1, cluster=(1, 1)),
+    gemm("gemm-s2", (128, 128, 160), 1, tile=(64, 128, 32), stages=2, consumers=1, cluster=(1, 1)),
+    gemm("gemm-c21", (256, 64, 160), 2, tile=(64, 32, 32), stages=2, consumers=1, cluster=(2, 1)),
+    gemm("gemm-c12", (128, 256, 192), 2, tile=(64, 128, 32), stages=4, consumers=1, cluster=(1, 2),
+         dtype="float16"),
+    gemm("gemm-w2", (128, 128, 192), 1, tile=(128, 64, 64), stages=2, consumers=2, cluster=(1, 1)),
+    gemm("gemm-w3", (192, 64, 128), 1, tile=(192, 32, 32), stages=2, consumers=3, cluster=(1, 1),
+         out_dtype="float32"),
+]  # fmt: skip
+HOPPER = [*HOPPER_EXAMPLES, *HOPPER_GEMMS, *kernels.bases(Base)]
