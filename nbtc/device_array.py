@@ -28,6 +28,11 @@ class _Allocation:
         weakref.finalize(self, api.cuMemFree, self.address)
 
 
+def _typestr(dtype: np.dtype[Any]) -> str:
+    """Return the interface's code of a dtype; it has none for the types of ml_dtypes."""
+    return dtype.str if dtype.isbuiltin == 1 else f"|V{dtype.itemsize}"
+
+
 class DeviceArray:
     """A strided array in GPU memory.
 
@@ -76,7 +81,7 @@ class DeviceArray:
         return {
             "shape": self.shape,
             "strides": self.strides,
-            "typestr": self.dtype.str,
+            "typestr": _typestr(self.dtype),
             "data": (self.address, False),
             "version": 3,
         }

@@ -215,6 +215,80 @@ def _numpy_empty(m: int, n: int, pitch: int, dtype: Any) -> Any:
     return whole[:, :n]
 
 
+def padded(view: ArrayView) -> ArrayView:
+    """Return a matrix with contiguous rows as if each took the fewest whole 16-byte pieces."""
+    item = view.dtype.itemsize
+    strides = (-(-view.shape[1] * item // 16) * 16, item)
+    return ArrayView(view.address, view.shape, strides, view.dtype, view.device, view.readonly)
+
+
+class Staging:
+    """Memory that a kernel writes instead of an output whose rows TMA cannot end exactly.
+
+    A TMA store writes whole 16-byte pieces, also where the tensor ends inside one (measured on an
+    H200): rows of an ``out`` that is a view of a wider array would spill into what follows them. The
+    kernel writes here, and :meth:`copy_out` copies exactly the elements of the output.
+
+    Args:
+        out: the output with contiguous rows.
+        emulated: whether the emulator runs the kernel, on NumPy memory.
+        stream: CUDA stream handle; memory is allocated and freed in its order.
+    """
+
+    def __init__(self, out: ArrayView, emulated: bool, stream: int) -> None:
+        self.out, self.stream = out, stream
+        rows, columns = out.shape
+        item = out.dtype.itemsize
+        pitch = padded(out).strides[0]
+        self.dtype = out.dtype
+        self.host = _numpy_empty(rows, columns, pitch // item, out.dtype) if emulated else None
+        if self.host is None:
+            pointer = driver.api().cuMemAllocAsync(rows * pitch, stream)
+            self.address = int(driver.check(pointer, f"allocating {rows * pitch} bytes"))
+        self.pitch = pitch
+
+    @staticmethod
+    def needed(out: ArrayView) -> bool:
+        """Return whether the rows of an output end inside a 16-byte piece."""
+        return out.shape[1] * out.dtype.itemsize % 16 != 0
+
+    @property
+    def operand(self) -> Any:
+        """What to map in place of the output."""
+        return self if self.host is None else self.host
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return {
+            "shape": self.out.shape,
+            "strides": (self.pitch, self.dtype.itemsize),
+            "typestr": f"|V{self.dtype.itemsize}",
+            "data": (self.address, False),
+            "version": 3,
+        }
+
+    def copy_out(self, out: Any) -> None:
+        """Copy to the output, after the kernel in the order of the stream.
+
+        Args:
+            out: the output itself, for the emulator's NumPy memory.
+        """
+        if self.host is not None:
+            out[...] = self.host
+            return
+        api = driver.api()
+        copy = api.CUDA_MEMCPY2D()
+        copy.srcMemoryType = copy.dstMemoryType = api.CUmemorytype.CU_MEMORYTYPE_DEVICE
+        copy.srcDevice, copy.srcPitch = self.address, self.pitch
+        copy.dstDevice, copy.dstPitch = self.out.address, self.out.strides[0]
+        copy.WidthInBytes = self.out.shape[1] * self.dtype.itemsize
+        copy.Height = self.out.shape[0]
+        if self.out.shape[0] == 1:
+            copy.dstPitch = self.pitch
+        driver.check(api.cuMemcpy2DAsync(copy, self.stream), "copying the output")
+        driver.check(api.cuMemFreeAsync(self.address, self.stream), "freeing memory")
+
+
 def fill_zero(out: Any, stream: Any) -> None:
     """Set an output of any library to zero."""
     if isinstance(out, np.ndarray):

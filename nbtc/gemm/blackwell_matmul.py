@@ -141,6 +141,9 @@ class BlackwellPlan:
             left, right = right, left
             c = arrays.transposed(c)
             self.m, self.n = self.n, self.m
+        self.spills = arrays.Staging.needed(c)
+        if self.spills:
+            c = arrays.padded(c)
         self.emulated = emulating()
         sms = arrays.EMULATED_SMS
         if not self.emulated:
@@ -191,12 +194,29 @@ class BlackwellPlan:
         """Launch on operands that lie like the ones of the plan."""
         if out is None:
             assert self.allocate is not None
-            out = self.allocate()
+            # Rows made here are padded: what a store adds to them lands in the padding.
+            out, padded = self.allocate(), True
+        else:
+            padded = False
         if self.empty:
             return out
         if self.zero:
             arrays.fill_zero(out, stream)
             return out
+        if self.spills and not padded:
+            lies = arrays.view(out, "out")
+            inputs = (("a", _memory(a)), ("b", _memory(b)))
+            arrays.check_output(lies, *((name, arrays.view(x, name)) for name, x in inputs))
+            rows = arrays.transposed(lies) if self.swapped else lies
+            staging = arrays.Staging(rows, self.emulated, streams.handle(stream))
+            self.start(a, b, staging.operand, extra, stream)
+            staging.copy_out(out.T if self.swapped and self.emulated else out)
+            return out
+        self.start(a, b, out, extra, stream)
+        return out
+
+    def start(self, a: Any, b: Any, out: Any, extra: Sequence[Any], stream: Any) -> None:
+        """Launch the kernel on an output whose rows may be written in whole 16-byte pieces."""
         first, second = (b, a) if self.swapped else (a, b)
         operands = [_memory(first), _memory(second), out]
         if self.config.block:
@@ -215,7 +235,6 @@ class BlackwellPlan:
         self.launch(streams.handle(stream) if stream is not None else 0)(
             *maps[:3], *scales, *self.sizes, tuple(extra)
         )
-        return out
 
 
 def _memory(operand: Any) -> Any:

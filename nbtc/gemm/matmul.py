@@ -192,6 +192,9 @@ class _Plan:
             self.m, self.n = self.n, self.m
         a_major = "K" if majors[0] == "row" else "MN"
         b_major = "K" if majors[1] == "column" else "MN"
+        self.spills = arrays.Staging.needed(c)
+        if self.spills:
+            c = arrays.padded(c)
         self.emulated = emulating()
         sms = arrays.EMULATED_SMS
         if not self.emulated:
@@ -235,12 +238,29 @@ class _Plan:
         """Launch on arrays that lie like the ones of the plan."""
         if out is None:
             assert self.allocate is not None
-            out = self.allocate()
+            # Rows made here are padded: what a store adds to them lands in the padding.
+            out, padded = self.allocate(), True
+        else:
+            padded = False
         if self.empty:
             return out
         if self.zero:
             arrays.fill_zero(out, stream)
             return out
+        if self.spills and not padded:
+            lies = arrays.view(out, "out")
+            inputs = (("a", a), ("b", b))
+            arrays.check_output(lies, *((name, arrays.view(x, name)) for name, x in inputs))
+            rows = arrays.transposed(lies) if self.swapped else lies
+            staging = arrays.Staging(rows, self.emulated, streams.handle(stream))
+            self.start(a, b, staging.operand, extra, stream)
+            staging.copy_out(out.T if self.swapped and self.emulated else out)
+            return out
+        self.start(a, b, out, extra, stream)
+        return out
+
+    def start(self, a: Any, b: Any, out: Any, extra: Sequence[Any], stream: Any) -> None:
+        """Launch the kernel on an output whose rows may be written in whole 16-byte pieces."""
         operands = (b, a, out) if self.swapped else (a, b, out)
         pointers = tuple(arrays.address(x) for x in operands)
         maps = self.maps.get(pointers)
@@ -251,7 +271,6 @@ class _Plan:
         self.launch(streams.handle(stream) if stream is not None else 0)(
             *maps, *self.sizes, self.order, tuple(extra)
         )
-        return out
 
     def _make_maps(self, operands: Sequence[Any], pointers: Sequence[int]) -> tuple[TensorMap, ...]:
         """Return the maps at these addresses; kept ones must not hold the caller's memory."""

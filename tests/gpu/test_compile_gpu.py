@@ -8,7 +8,7 @@ import pytest
 from numba import cuda
 
 from nbtc import device, driver, jit
-from nbtc.errors import ArchError
+from nbtc.errors import LaunchError
 from nbtc.testing import DeviceArray
 
 pytestmark = pytest.mark.gpu
@@ -100,5 +100,5 @@ def test_code_for_another_device_is_refused():
     major, _ = driver.compute_capability()
     other = "sm_100a" if major == 9 else "sm_90a"
     wrong = jit(arch=other)(convert.py_func)
-    with pytest.raises(ArchError, match=other):
+    with pytest.raises(LaunchError, match=other):
         wrong[1, 32](DeviceArray(4, "float32"), DeviceArray(4, "float32"))
