@@ -50,6 +50,8 @@ class EngineMachine(Machine):
         self.param_values: dict[tuple[int, int, bool], Any] = {}
         self.special_rows: dict[tuple[str, Any], np.ndarray] = {}
         self.clock = 1000
+        self.clock_event = -1
+        self.clock_reads = 0
         self.dynamic_smem = 0
         self.explicit_cluster = False
         self.bytes_read: dict[str, int] = defaultdict(int)

@@ -201,9 +201,16 @@ class EngineWarp(Warp):
         return row
 
     def timer(self, name: str) -> np.ndarray:
-        """Row of a clock register; time moves on at each read."""
+        """Row of a clock register; time moves on at each read.
+
+        After many reads between which nothing happened it moves ever faster, so that waits with a
+        time limit end.
+        """
         machine: Any = self.machine
-        machine.clock += 97
+        if machine.clock_event != machine.events:
+            machine.clock_event, machine.clock_reads = machine.events, 0
+        machine.clock_reads += 1
+        machine.clock += 97 << min(max(machine.clock_reads - 2000, 0) >> 7, 24)
         value = machine.clock
         if name in ("clock_hi", "globaltimer_hi"):
             value >>= 32

@@ -478,3 +478,18 @@ def test_register_that_nothing_writes():
         "setp.eq.u32 p0, t, 0; @p0 mov.u32 r7, 5; add.u32 r0, r7, 1;", [np.zeros(32, np.uint32)]
     )
     assert not report.warnings
+
+
+def test_wait_with_a_time_limit_ends():
+    flag = np.zeros(32, np.uint32)
+    report = run(
+        """
+mov.u64 d0, %clock64;
+W: ld.volatile.global.u32 r0, [a0]; setp.ne.u32 p0, r0, 0; @p0 bra END;
+mov.u64 d1, %clock64; sub.u64 d1, d1, d0; setp.gt.u64 p1, d1, 20000000000; @p1 trap; bra W;
+END:
+""",
+        [flag],
+        block=64,
+    )
+    assert [f.kind for f in report.findings] == ["trap"]
