@@ -49,6 +49,7 @@ KINDS: dict[str, str] = {
     "tma_coordinate": "a TMA coordinate breaks the 16-byte rule of the innermost dimension",
     "tma_alignment": "an address or size of a bulk or tensor copy is not aligned",
     "tma_swizzle_base": "a swizzled tile does not start on its repeat boundary",
+    "tma_store_spill": "a TMA store writes whole 16-byte pieces behind the rows of the tensor",
     "tma_bounds": "a bulk or tensor copy leaves the memory it may touch",
     "tma_descriptor": "a tensor map is not valid for the instruction",
     "bulk_incomplete": "a bulk store was never waited for before the CTA exited",

@@ -54,7 +54,8 @@ def _plan(warp: Warp, ins: Instruction, lane: int, operand: Any, shared_address:
             if function is None:
                 ins.unmodelled("im2col tensor copies")
             return function(description, coordinates, offsets, shared_address, store=store)
-        return tma.plan(description, coordinates, shared_address, store=store)
+        reduce = ins.parts[:2] == ("cp", "reduce")
+        return tma.plan(description, coordinates, shared_address, store=store, reduce=reduce)
     except UnitFault as error:
         fault(warp, ins, error, lane)
         raise
@@ -161,6 +162,11 @@ def _tensor_store(warp: Warp, ins: Instruction, lane: int) -> None:
         warp, ins, lane, "TMA reduction" if reduce_op else "TMA store"
     )
     write.strong = reduce_op is not None
+    spill = None if reduce_op or "tma" not in warp.machine.sync.checks else plan.spill_advice()
+    if spill:
+        warp.machine.finding(
+            "tma_store_spill", spill, ins=ins, warp=warp, lanes=1 << lane, severity="advice"
+        )
     boxes = plan.global_boxes
     inside = sum(rows * width for _, rows, _, width in boxes)
     if "race" in warp.machine.sync.checks:

@@ -222,6 +222,13 @@ def padded(view: ArrayView) -> ArrayView:
     return ArrayView(view.address, view.shape, strides, view.dtype, view.device, view.readonly)
 
 
+def whole_rows(out: Any) -> Any:
+    """Return a padded NumPy output with its padding, which the emulator must know as memory."""
+    item = out.itemsize
+    columns = -(-out.shape[1] * item // 16) * 16 // item
+    return np.lib.stride_tricks.as_strided(out, (out.shape[0], columns))
+
+
 class Staging:
     """Memory that a kernel writes instead of an output whose rows TMA cannot end exactly.
 

@@ -170,9 +170,9 @@ class BlackwellPlan:
         if config.schedule == "static":
             waves = math.ceil(clusters / max(sms // config.ctas, 1))
             clusters = math.ceil(clusters / waves)
-        grid = clusters * config.ctas
+        self.grid = clusters * config.ctas
         self.launch = functools.lru_cache(maxsize=16)(
-            lambda stream: self.kernel[grid, config.threads, stream]
+            lambda stream: self.kernel[self.grid, config.threads, stream]
         )
         self.sizes = (np.int32(self.m), np.int32(self.n), np.int32(self.k))
 
@@ -217,6 +217,8 @@ class BlackwellPlan:
 
     def start(self, a: Any, b: Any, out: Any, extra: Sequence[Any], stream: Any) -> None:
         """Launch the kernel on an output whose rows may be written in whole 16-byte pieces."""
+        if self.spills and self.emulated:
+            out = arrays.whole_rows(out)
         first, second = (b, a) if self.swapped else (a, b)
         operands = [_memory(first), _memory(second), out]
         if self.config.block:

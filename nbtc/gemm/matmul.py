@@ -261,6 +261,8 @@ class _Plan:
 
     def start(self, a: Any, b: Any, out: Any, extra: Sequence[Any], stream: Any) -> None:
         """Launch the kernel on an output whose rows may be written in whole 16-byte pieces."""
+        if self.spills and self.emulated:
+            out = arrays.whole_rows(out)
         operands = (b, a, out) if self.swapped else (a, b, out)
         pointers = tuple(arrays.address(x) for x in operands)
         maps = self.maps.get(pointers)

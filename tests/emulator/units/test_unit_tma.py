@@ -259,3 +259,20 @@ def test_mode_mismatch():
     m = TensorMapDescription.im2col((1, 8, 8, 64), "float16", (0, 0), (0, 0),
                                     channels_per_pixel=64, pixels_per_column=8)  # fmt: skip
     fault("tma-descriptor", "im2col map", tma.plan, m, (0, 0, 0, 0), 0x400)
+
+
+def test_store_writes_whole_16_byte_pieces_behind_a_row():
+    """On an H200 a store into rows of 777 bfloat16 wrote 7 more elements behind each row."""
+    columns, pitch = 13, 24
+    description = TensorMapDescription.tiled(
+        (4, columns), "bfloat16", (4, 16), strides=(pitch * 2, 2), address=0x1000
+    )
+    made = tma.plan(description, (0, 0), 0x400, store=True)
+    memory = np.zeros(4 * pitch * 2, np.uint8)
+    made.write_global(np.full(4 * 32, 7, np.uint8), memory, 0x1000)
+    rows = memory.view(np.uint16).reshape(4, pitch)
+    assert (rows[:, :16] == 0x0707).all()
+    assert (rows[:, 16:] == 0).all()
+    assert "6 B behind each row" in made.spill_advice()
+    exact = tma.plan(description, (0, 0), 0x400, store=True, reduce=True)
+    assert exact.spill_advice() is None
