@@ -90,6 +90,7 @@ def load_global(
     region = machine.memory.find(first)
     if region is None:
         _diagnose_global(w, ins, address, size, m)
+        raise AssertionError("an address without a region is a fault")
     offsets = address - region.base
     together = int(_or(offsets))
     if together < 0 or (together & (size - 1)):
@@ -152,6 +153,7 @@ def store_global(
     region = machine.memory.find(first)
     if region is None:
         _diagnose_global(w, ins, address, size, m)
+        raise AssertionError("an address without a region is a fault")
     if not region.writable:
         fault(ins, "out-of-bounds", f"store to {region.name}, which is read-only")
     offsets = address - region.base

@@ -142,7 +142,7 @@ def _number(parameter: Variable, value: Any, what: str) -> bytes:
             raise EmulatorError(f"{what} takes a number, got {value!r}") from None
     if isinstance(value, (float, np.floating)) and kind.startswith("b"):
         return np.asarray(value, f"f{size}").tobytes()
-    if hasattr(value, "dtype") and getattr(value.dtype, "kind", "") == "V":
+    if getattr(getattr(value, "dtype", None), "kind", "") == "V":
         data = np.asarray(value).tobytes()
         if len(data) == size:
             return data

@@ -37,7 +37,7 @@ class Calls:
             values = np.unique(w.read(target)[mask])
             if values.size != 1:
                 ins.unmodelled("indirect call with several targets in one warp")
-            name = program.function_name(int(values[0]))
+            name: Any = program.function_name(int(values[0]))
             if name is None:
                 self.machine.fatal(
                     "illegal-instruction",

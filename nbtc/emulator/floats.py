@@ -8,6 +8,7 @@ are computed in float64 and rounded once.
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
@@ -78,7 +79,7 @@ def relu(x: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(x), canonical(x.dtype), np.where(x > 0, x, x.dtype.type(0)))
 
 
-def canonical(dtype: np.dtype) -> np.generic:
+def canonical(dtype: np.dtype) -> Any:
     """Canonical NaN of a float type (all mantissa bits set)."""
     if dtype == F16:
         return np.array(0x7FFF, U16).view(F16)[()]

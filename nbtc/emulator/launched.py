@@ -47,6 +47,7 @@ class EngineMachine(Machine):
         self.policy = policy
         self.hooks = Hooks()
         self.params = np.zeros(0, np.uint8)
+        self.barrier_names: Any = None
         self.param_values: dict[tuple[int, int, bool], Any] = {}
         self.special_rows: dict[tuple[str, Any], np.ndarray] = {}
         self.clock = 1000

@@ -104,12 +104,13 @@ class Wait:
         weak: True for waits that the hardware may end without success (``mbarrier.try_wait``).
             The engine calls `expire` instead of `resume` when nothing else can run (or, seeded, at
             random), and counts this as no progress for the deadlock detection.
-        path, ins: filled in by the engine (the waiting path, the instruction).
+        path, ins, mask: filled in by the engine (the waiting path, the instruction, its lanes).
     """
 
     weak = False
     path: Path
     ins: Instruction
+    mask: np.ndarray
 
     def ready(self) -> bool:
         """Say whether the wait is over. Called often: keep it cheap and free of effects."""
@@ -431,6 +432,7 @@ class Frame:
     """
 
     function: Any
+    code: Any
     bank: dict[int, np.ndarray]
     caller: Frame | None
     caller_ins: Instruction | None

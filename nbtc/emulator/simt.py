@@ -266,7 +266,8 @@ class Runner(Calls):
         """``brx.idx``: split by index."""
         w: Any = path.warp
         index = w.read(ins.operands[0])
-        table = ins.operands[1].target  # type: ignore[attr-defined]
+        operand: Any = ins.operands[1]
+        table = operand.target
         mask = path.mask
         if ins.guard is not None:
             mask = mask & w.predicate(ins.guard)
@@ -360,9 +361,10 @@ class Runner(Calls):
         if count & (count - 1) and (count - 1) & (count - 2):
             return False
         frame: Any = path.frame
+        warp: Any = path.warp
         state = hash(
-            (*tuple(bank.tobytes() for bank in frame.bank.values()), path.warp.local.tobytes())
-        )  # type: ignore[attr-defined]
+            (*tuple(bank.tobytes() for bank in frame.bank.values()), warp.local.tobytes())
+        )
         if path.edge_hash == (target, state):
             path.spin_events = machine.events
             path.spin_ins = ins or frame.function.blocks[target].instructions[0]
