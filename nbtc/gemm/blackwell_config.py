@@ -11,7 +11,7 @@ from nbtc.device.tcgen05_mma import SCALE_COLUMNS, container, operand, scale_wor
 from nbtc.device.tmem_epilogue import ROWS
 from nbtc.dtypes import canonical
 from nbtc.errors import LayoutError
-from nbtc.gemm.config import POLICIES
+from nbtc.gemm.config import POLICIES, _integer, _integers
 from nbtc.layout.instruction_descriptor import InstructionDescriptor
 from nbtc.layout.matrix_descriptor import OperandTile
 from nbtc.layout.scale_factors import TILE_BYTES
@@ -29,6 +29,10 @@ _KINDS = {
     **dict.fromkeys(_F8F6F4, "f8f6f4"),
 }  # fmt: skip
 _OUTPUTS = ("bfloat16", "float16", "float32")
+_INTEGERS = (
+    "cta_group", "stages", "accumulators", "group", "block", "store_buffers", "claims",
+)  # fmt: skip
+_BOX_ROWS = 256
 _ROW_BYTES = 128
 """Bytes of one row of a k-block in shared memory: one 128B swizzle span, four MMA steps."""
 
@@ -122,8 +126,12 @@ class BlackwellConfig:
         put = lambda name, value: object.__setattr__(self, name, value)  # noqa: E731
         put("dtype", _element(self.dtype))
         put("b_dtype", _element(self.b_dtype or self.dtype))
-        put("cluster", tuple(self.cluster))
-        put("policies", tuple(self.policies))
+        put("tile", _integers("tile", self.tile, 3, "(M, N, K)"))
+        put("cluster", _integers("cluster", self.cluster, 2, "(tiles along M, tiles along N)"))
+        for name in _INTEGERS:
+            put(name, _integer(name, getattr(self, name)))
+        if isinstance(self.policies, list):
+            put("policies", tuple(self.policies))
         if self.block not in (0, 16, 32):
             raise LayoutError(f"block={self.block!r}; 32 (mx formats), 16 (nvfp4) or 0")
         if self.scale and not self.block:
@@ -161,15 +169,19 @@ class BlackwellConfig:
                 raise LayoutError(
                     f"{name}={value!r}; legal with kind::{self.kind}: {', '.join(map(repr, legal))}"
                 )
-        if len(self.policies) != 3 or any(p not in POLICIES for p in self.policies):
+        policies, known = self.policies, list(POLICIES)
+        if (
+            not isinstance(policies, tuple)
+            or len(policies) != 3
+            or any(p not in known for p in policies)
+        ):
             raise LayoutError(
-                f"policies={self.policies!r}; one of {', '.join(map(repr, POLICIES))} for each of "
-                "A, B and C"
+                f"policies={policies!r}; needs a tuple of three, for A, B and C, each one of "
+                f"{', '.join(map(repr, known))}"
             )
         for name, least in (("stages", 0), ("group", 1), ("store_buffers", 1), ("claims", 1)):
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < least:
-                raise LayoutError(f"{name}={value!r}; must be an integer >= {least}")
+            if getattr(self, name) < least:
+                raise LayoutError(f"{name}={getattr(self, name)}; must be an integer >= {least}")
         operands = (("A", self.a_major, self.dtype), ("B", self.b_major, self.b_dtype))
         for name, major, dtype in operands:
             if major == "MN" and (self.block or canonical(dtype).bits < 8):
@@ -179,8 +191,10 @@ class BlackwellConfig:
                 )
 
     def _full_tile(self) -> tuple[int, int, int]:
-        if len(self.tile) != 3 or any(not isinstance(t, int) or t < 0 for t in self.tile):
-            raise LayoutError(f"tile={self.tile!r}; must be three integers (M, N, K)")
+        if min(self.tile) < 0:
+            raise LayoutError(
+                f"tile={self.tile!r}; must be three integers (M, N, K) >= 0, 0 for the default"
+            )
         m, n, k = self.tile
         bits = canonical(container(self.kind, self.dtype)).bits
         depth = k or _ROW_BYTES * 8 // bits
@@ -224,12 +238,16 @@ class BlackwellConfig:
                 f"tile K={k} has {self.scale_words} * {TILE_BYTES} B of scale factors for 128 "
                 "rows; one TMA box takes 256 8-byte words = 4 * 512 B"
             )
-        self.a_tile  # noqa: B018 - the property checks
-        self.b_tile  # noqa: B018
+        for name, tile in (("A", self.a_tile), ("B", self.b_tile)):
+            if tile.box[0] > _BOX_ROWS:
+                raise LayoutError(
+                    f"tile K={k}: a TMA box of an MN-major {name} tile has K rows, at most "
+                    f"{_BOX_ROWS}"
+                )
 
     def _check_cluster(self) -> None:
         cm, cn = self.cluster
-        if any(not isinstance(c, int) or c < 1 for c in self.cluster) or self.ctas > 8:
+        if min(self.cluster) < 1 or self.ctas > 8:
             raise LayoutError(
                 f"cluster={self.cluster!r} of {self.cta_group} CTAs each; two integers >= 1 with "
                 f"{self.cta_group} * {cm} * {cn} <= 8"

@@ -116,7 +116,7 @@ class BlackwellPlan:
         like = a.data if isinstance(a, Quantized) else a
         shape = (self.m, self.n)
         self.allocate = arrays.allocator(like, shape, self.out_dtype) if out is None else None
-        c = arrays.view(out if out is not None else self.allocate(), "out")
+        c = arrays.view(self.allocate() if self.allocate is not None else out, "out")
         if out is not None:
             if out_dtype is not None and canonical(c.dtype) != self.out_dtype:
                 raise DtypeError(f"matmul: out is {c.dtype}, out_dtype={self.out_dtype}")
