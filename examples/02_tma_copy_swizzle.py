@@ -1,9 +1,9 @@
 """Example 2: transpose a matrix: TMA load, read through the swizzle, TMA store.
 
 One thread asks the TMA unit for a whole 32 x 32 tile; everybody waits on one mbarrier that counts
-its bytes. A row of the tile is 128 bytes, all 32 banks of shared memory, so reading a column would
-hit one bank 32 times. With the 128B swizzle TMA permutes the 16-byte chunks of each row (chunk c of
-row r lies at c XOR r mod 8), and a column is spread over 8 chunks.
+its bytes. A row of the tile is 128 bytes, all 32 banks of shared memory, so a warp that reads or
+writes a column would hit one bank 32 times. With the 128B swizzle TMA permutes the 16-byte chunks
+of each row (chunk c of row r lies at c XOR r mod 8), and a column is spread over 8 chunks.
 
 The pattern is an XOR on absolute shared addresses: take the plain row-major address and send it
 through ``swizzle.apply``, for reading what TMA loaded and for writing what TMA shall store. The

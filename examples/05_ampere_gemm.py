@@ -1,8 +1,8 @@
 """Example 5: the Ampere-style GEMM: cp.async, ldmatrix, mma.sync, three stages. C = A B^T in bf16.
 
-This is how a good GEMM looked before Hopper; it runs on Hopper too, at little more than half of its
-speed. Every thread works for every step: it copies 16 bytes at a time with ``cp.async``, waits for
-its own copies, meets the others at a barrier, loads fragments with ``ldmatrix``, and feeds them to
+This is how a good GEMM looked before Hopper; it runs on Hopper too, far slower than example 7.
+Every thread works for every step: it copies 16 bytes at a time with ``cp.async``, waits for its own
+copies, meets the others at a barrier, loads fragments with ``ldmatrix``, and feeds them to
 warp-wide ``mma.sync``. Example 6 hands these jobs to hardware: TMA copies whole tiles, mbarriers
 replace the barrier of all, and wgmma reads shared memory itself.
 

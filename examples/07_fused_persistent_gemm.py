@@ -2,9 +2,9 @@
 
 Three ideas on top of example 6:
 
-* Persistent: as many clusters as the GPU holds walk over all tiles. Pipeline states are carried from
-  tile to tile, so the next tile is loaded while this one is stored. Two consumer warpgroups take 64
-  of 128 rows each; ``setmaxnreg`` moves registers to them, who hold 128 accumulators each.
+* Persistent: as many clusters as the GPU holds walk over all tiles. Pipeline states are carried
+  along, so the next tile is loaded while this one is stored. Two consumer warpgroups take 64 of 128
+  rows each; ``setmaxnreg`` moves registers to them, who hold 128 accumulators each.
 * Multicast: the two blocks of a cluster work on tiles below each other and need the same columns of
   B. Each loads half of them into the shared memory of both. A stage may be refilled only when the
   consumers of both blocks have released it: ``empty`` expects arrivals from all four.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -10,11 +11,12 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from nbtc import testing
+from nbtc import emulator, testing
+from nbtc.errors import FindingsError
 
 FOLDER = Path(__file__).resolve().parent.parent / "examples"
 FILES = sorted(FOLDER.glob("[0-9]*.py"))
-SEEDS = (1, 2)
+SCHEDULES = (("random", 1), ("random", 2), ("earliest", 3), ("latest", 4))
 INSTRUCTIONS = {
     "02": ("UTMALDG", "UTMASTG"),
     "03": ("HGMMA",),
@@ -70,10 +72,20 @@ def test_compiles_without_note_spill_or_stack(path):
     assert " STL" not in sass
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_runs_on_the_emulator(path, seed):
+@pytest.mark.parametrize(("completion", "seed"), SCHEDULES)
+def test_runs_on_the_emulator(path, completion, seed, monkeypatch):
+    launch, reports = emulator.launch, []
+
+    def recorded(*args, **options):
+        reports.append(launch(*args, **{**options, "completion": completion}))
+        return reports[-1]
+
+    monkeypatch.setattr(emulator, "launch", recorded)
     with testing.emulated(seed):
         load(path).check()
+    assert [(r.policy, r.seed) for r in reports] == [(completion, seed)]
+    assert not reports[0].findings
+    assert not reports[0].warnings
 
 
 def test_runs_from_the_command_line(path, capsys):
@@ -100,3 +112,41 @@ def test_a_wrong_result_is_noticed(path, monkeypatch):
 def test_pipeline_is_right_for_any_number_of_stages(stages):
     with testing.emulated(1):
         load(FOLDER / "04_two_stage_pipeline.py").check(m=70, stages=stages)
+
+
+MISTAKES = [
+    # What a docstring says goes wrong: example, text, what it becomes, finding, where.
+    ("01", "pipeline.producer_start()", "pipeline.consumer_start()", "deadlock", "pipeline.wait"),
+    (
+        "01",
+        "                pipeline.wait(empty, state.parity)\n",
+        "",
+        "mbarrier_overrun",
+        "arrive(full)",
+    ),
+    ("02", "        fence.proxy_async()", "        #", "missing_proxy_fence", "tma.store"),
+    ("02", "            tma.wait_group_read(0)\n", "", "bulk_incomplete", "tma.store"),
+    ("02", "arrive_expect_tx(full, TILE_BYTES)", "arrive(full)", "read_in_flight", "ld_shared"),
+    ("04", "STAGE_BYTES = ROWS * COLUMNS * 4", "STAGE_BYTES = 4096", "deadlock", "pipeline.wait"),
+    ("05", "            cuda.syncthreads()\n", "", "read_in_flight", "ldmatrix"),
+    ("06", "empty[previous])", "empty[state.stage])", "deadlock", "pipeline"),
+    ("07", "= CONSUMERS * CLUSTER,", "= CONSUMERS,", "overwrite_while_read", "tma.load"),
+]
+
+
+@pytest.mark.parametrize(
+    ("number", "old", "new", "kind", "where"), MISTAKES, ids=lambda x: x.strip()[:28] or "nothing"
+)
+def test_the_mistakes_that_docstrings_warn_of_are_found(number, old, new, kind, where, tmp_path):
+    source = next(p for p in FILES if p.stem.startswith(number)).read_text()
+    assert source.count(old) == 1
+    path = tmp_path / f"mistake_{number}.py"
+    path.write_text(source.replace(old, new))
+    with testing.emulated(1), pytest.raises(FindingsError) as caught:
+        load(path).check()
+    lines = path.read_text().splitlines()
+    found = re.findall(r"finding \d+: (.*?):(\d+) in .*?: (\w+):", str(caught.value))
+    assert any(
+        (Path(file), kind) == (path, found_kind) and where in lines[int(line) - 1]
+        for file, line, found_kind in found
+    ), found
