@@ -307,6 +307,8 @@ def _bulk_peer(warp: Warp, ins: Instruction, lane: int) -> None:
     )  # fmt: skip
     if "race" in warp.machine.sync.checks:
         shared_read(warp, ins, warp.cta, (start, start + count), read_access)
+        copies = warp.cta.sync.state.setdefault("copies", {})
+        copies[landing.barrier, id(ins), "source"] = read_access
     shared_write(warp, ins, home, (offset, offset + count), landing.access)
 
     def read() -> np.ndarray:

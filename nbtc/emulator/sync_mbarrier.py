@@ -102,9 +102,10 @@ def check_exit_of(cta: Cta) -> None:
     for access in cta.sync.state.get("copies", {}).values():
         if access.time is None or known.get(access.agent, 0) < access.time:
             name = getattr(access.channel, "name", "its barrier")
+            way = "into" if access.write else "out of"
             cta.machine.finding(
                 "cta_exited",
-                f"CTA exits while the {access.what} at {where(access.place)} into its shared "
+                f"CTA exits while the {access.what} at {where(access.place)} {way} its shared "
                 f"memory is not known complete: no thread waited for it on {name}",
                 ins=access.place, warp=access.warp, cta=cta,
                 barrier=access.channel.info() if hasattr(access.channel, "info") else None,
