@@ -91,7 +91,8 @@ def parse(arch: str | Arch) -> Arch:
 
 
 def _hint(name: str) -> str:
-    digits = re.sub(r"\D", "", name)
+    chips = {"h100": "90", "h200": "90", "hopper": "90", "b100": "100", "b200": "100"}
+    digits = re.sub(r"\D", "", chips.get(name, name))
     near = [n for n in SUPPORTED if digits and n[3:].rstrip("af") == digits]
     return f". Write {near[-1]!r}" if near else ""
 

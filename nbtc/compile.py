@@ -95,7 +95,8 @@ class Compiled:
 def entry_name(function: pytypes.FunctionType) -> str:
     """Return the name that a kernel function gets in PTX."""
     name = re.sub(r"\W", "_", function.__name__, flags=re.ASCII)
-    return "_WARP_SZ" if name == "WARP_SZ" else name  # the one name that PTX keeps for itself
+    # What PTX keeps for itself, is no PTX name, or names a function of the system.
+    return f"_{name}" if name in {"WARP_SZ", "_", *_SYSTEM_CALLS} else name
 
 
 def compile_kernel(
@@ -178,6 +179,7 @@ def _compile(
             opened, argument_types, target, code, bounds=options.bounds, entry=entry
         )
         _check_external(ptx)
+        _check_dynamic_shared(ptx, options.dynamic_smem_bytes)
         assembly = ptxas.assemble(ptx, target, lineinfo=options.lineinfo)
     resources = ptxas.parse_resources(assembly.log, entry, options.dynamic_smem_bytes)
     found = notes.parse(assembly.log, ptx)
@@ -192,6 +194,31 @@ def _compile(
 
 _EXTERN = re.compile(r"\.extern\s+\.func\s*(?:\([^)]*\)\s*)?([\w$]+)")
 _SYSTEM_CALLS = {"vprintf", "malloc", "free", "__assertfail", "cudaDeviceSynchronize"}
+
+
+_DYNAMIC = re.compile(r"^\s*\.extern\s+\.shared\b.*?([\w$]+)\[\];", re.MULTILINE)
+_LAYOUT_SYMBOL = re.compile(r"nbtc_dynamic_shared_(\d+)")
+
+
+def _check_dynamic_shared(ptx: str, given: int) -> None:
+    """Raise LayoutError unless the kernel has the one layout that its code uses."""
+    symbols = set(_DYNAMIC.findall(ptx))
+    sizes = sorted(int(m[1]) for m in map(_LAYOUT_SYMBOL.fullmatch, symbols) if m)
+    if not sizes:
+        return
+    if len(symbols) > 1:
+        others = (
+            "another shared.Layout" if len(sizes) == len(symbols) else "cuda.shared.array(0, ...)"
+        )
+        raise LayoutError(
+            f"a shared.Layout of {sizes[-1]} B and {others} in one kernel are the same memory: all "
+            "dynamic shared memory starts at one address. Put every piece into one layout"
+        )
+    if given != sizes[0]:
+        raise LayoutError(
+            f"the kernel uses a shared.Layout of {sizes[0]} B, but has {given} B of dynamic shared "
+            "memory: give the layout to the decorator, @nbtc.jit(shared=layout)"
+        )
 
 
 def _check_external(ptx: str) -> None:

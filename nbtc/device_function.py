@@ -18,6 +18,7 @@ from numba.cuda.typing.templates import fold_arguments, signature
 
 from nbtc import fingerprint, numba_compat
 from nbtc.errors import CompileError
+from nbtc.ptx.operands import binding_problem
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -104,6 +105,9 @@ class DeviceFunction(Generic[P, R]):
     def __repr__(self) -> str:
         return f"<nbtc.device {self.__qualname__}>"
 
+    def __reduce__(self) -> str:
+        return self.__qualname__  # pickled by name, as functions are
+
     @property
     def _numba_type_(self) -> DeviceFunctionType:
         return self._numba_type
@@ -113,7 +117,8 @@ class DeviceFunction(Generic[P, R]):
         try:
             bound = self.numba_signature.bind(*args, **dict(kws))
         except TypeError as error:
-            raise CompileError(f"{self.__name__}{self.numba_signature}: {error}") from None
+            problem = binding_problem(self.numba_signature, dict(kws), error)
+            raise CompileError(f"{self.__name__}{self.numba_signature}: {problem}") from None
         del bound
         return fold_arguments(
             self.numba_signature,

@@ -19,12 +19,16 @@ _REMEDIES = (
         "A helper that a kernel calls needs the decorator @nbtc.device",
     ),
     (
+        r"Cannot determine Numba type of <class 'nbtc.jit.Kernel'>",
+        "A kernel cannot call or launch a kernel; make what both need a helper with @nbtc.device",
+    ),
+    (
         r"Cannot determine Numba type of",
         "A kernel can use numbers, tuples, dtypes, modules, instructions and helpers from outside; "
         "bind the attributes of an object to bare names before the kernel",
     ),
     (
-        r"NRT required",
+        r"NRT required|type list\(|list\(undefined\)",
         "Kernels have no lists, dictionaries or new arrays: use tuples, nbtc.shared, "
         "cuda.shared.array or cuda.local.array",
     ),
@@ -32,6 +36,22 @@ _REMEDIES = (
         r"Cannot unify .*int32.*int64|Cannot unify .*int64.*int32",
         "Python integers are int64: start the variable with int32(...), and keep it 32-bit with "
         "nbtc.device.math32",
+    ),
+    (
+        r"set_try_status",
+        "Kernels have no try and except; write a code to an array and check it after the launch",
+    ),
+    (
+        r"to shared_piece\(",
+        "A piece of a layout is an address: write elements as layout.name.array[...]",
+    ),
+    (
+        r"terminator_types",
+        "Kernels have no with blocks",
+    ),
+    (
+        r"setitem\(array\((bfloat16|float16|float8)",
+        "Elements of narrow floats take float32 and integers, and round: x[i] = float32(value)",
     ),
     (
         r"No conversion from .* to none|must have void return type",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import functools
+import inspect
 import math
 import os
 import sys
@@ -20,7 +21,7 @@ from nbtc import argument_types, arguments, driver, fingerprint
 from nbtc.arch import Arch
 from nbtc.compile import Compiled, CompileOptions, compile_kernel, key_of
 from nbtc.device_function import DeviceFunction, device
-from nbtc.errors import CompileError, LaunchError
+from nbtc.errors import CompileError, LaunchError, LayoutError
 from nbtc.launch import LaunchOptions, LaunchPlan, LaunchSyntax
 from nbtc.launch_options import dim3
 from nbtc.notes import NotesMode
@@ -66,8 +67,7 @@ class Kernel(LaunchSyntax):
         arch: str | None,
         notes: NotesMode,
     ) -> None:
-        if not isinstance(py_func, pytypes.FunctionType):
-            raise CompileError(f"nbtc.jit takes a Python function, got {type(py_func).__name__}")
+        _check_function(py_func)
         functools.update_wrapper(self, py_func)
         self.py_func = py_func
         self.options = options
@@ -82,6 +82,9 @@ class Kernel(LaunchSyntax):
 
     def __repr__(self) -> str:
         return f"<nbtc kernel {self.__qualname__}>"
+
+    def __reduce__(self) -> str:
+        return self.__qualname__  # pickled by name, as functions are
 
     def __call__(self, *args: Any) -> None:
         """Refuse: a kernel needs a grid and a block."""
@@ -185,6 +188,24 @@ class Kernel(LaunchSyntax):
             seed=seed,
             **{"names": self.barrier_names, **options},
         )
+
+
+def _check_function(function: Any) -> None:
+    if isinstance(function, staticmethod | classmethod):
+        raise CompileError(
+            f"nbtc.jit takes a Python function, got {type(function).__name__}: write "
+            "@staticmethod above @nbtc.jit"
+        )
+    if not isinstance(function, pytypes.FunctionType):
+        raise CompileError(f"nbtc.jit takes a Python function, got {type(function).__name__}")
+    flags, name = function.__code__.co_flags, function.__qualname__
+    if flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS):
+        raise CompileError(
+            f"kernel {name}: *args and **kwargs are not possible; name every parameter, or take "
+            "a tuple"
+        )
+    if flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
+        raise CompileError(f"kernel {name} is a generator or async; a kernel is a plain function")
 
 
 class EmulatedLaunch:
@@ -357,6 +378,11 @@ def jit(
         raise CompileError(f'notes={notes!r}: must be "error", "warn" or "ignore"')
     if require_cluster and cluster is None:
         raise CompileError("require_cluster=True needs cluster=")
+    if shared is not None and not (hasattr(shared, "nbytes") and hasattr(shared, "names")):
+        raise LayoutError(
+            f"shared={shared!r}: needs a nbtc.shared.Layout(name=piece, ...), with pieces made by "
+            "shared.tile, shared.barriers and shared.array"
+        )
     bounds = _bounds(launch_bounds, max_registers)
     if require_cluster:
         bounds = dataclasses.replace(bounds, cluster=dim3(cluster, "cluster"))

@@ -19,6 +19,7 @@ from numba.cuda import cgutils, compiler, dispatcher, types, utils
 from numba.cuda.core import targetconfig
 from numba.cuda.core.callconv import CUDACallConv
 from numba.cuda.core.compiler_lock import global_compiler_lock
+from numba.cuda.core.errors import NumbaDebugInfoWarning
 from numba.cuda.cudadrv import nvvm
 from numba.cuda.descriptor import cuda_target
 from numba.cuda.flags import CUDAFlags
@@ -136,7 +137,9 @@ def _run_pipeline(
     if inline:
         flags.forceinline = True
     context = cuda_target.target_context
-    with utils.numba_target_override():
+    with utils.numba_target_override(), warnings.catch_warnings():
+        # Lambdas and functions of exec have no source text; their line numbers are still right.
+        warnings.filterwarnings("ignore", category=NumbaDebugInfoWarning)
         result = compiler.compile_extra(
             typingctx=cuda_target.typing_context,
             targetctx=context,

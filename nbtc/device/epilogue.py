@@ -37,6 +37,25 @@ def apply(e: Emitter, function: Any, d: Any, row: Any, column: Any, *extra: Any)
         column: column of the tile's first element in the whole matrix.
         extra: arrays or scalars handed through to the function.
     """
+    results = _called(e, function, d, row, column, extra)
+    for result in results:
+        if not isinstance(result.type, types.Number | types.Boolean):
+            raise InstructionError(
+                f"epilogue: {_name(function)} returns {types.unliteral(result.type)}; it must "
+                "return a number, the new value of the element"
+            )
+    return e.tuple([e.cast(result, types.float32) for result in results])
+
+
+def _name(function: Value) -> str:
+    helper = getattr(function.type, "function", None)
+    return helper.__qualname__ if helper is not None else str(function.type)
+
+
+def _called(
+    e: Emitter, function: Value, d: Value, row: Any, column: Any, extra: Any
+) -> list[Value]:
+    """Return what the function gives for every register."""
     thread = e.special_register("tid.x") % 128
     base_row = row + fragments.wgmma_row(thread, 0)
     base_column = column + fragments.wgmma_col(thread, 0)
@@ -44,12 +63,9 @@ def apply(e: Emitter, function: Any, d: Any, row: Any, column: Any, *extra: Any)
     for i in range(len(d)):
         r = base_row + (fragments.wgmma_row(0, i) - fragments.wgmma_row(0, 0))
         c = base_column + (fragments.wgmma_col(0, i) - fragments.wgmma_col(0, 0))
-        value = e.call_function(
-            function.type, [d[i], e.cast(r, types.int32), e.cast(c, types.int32), *extra]
-        )
-        if not isinstance(value.type, types.NoneType):
-            results.append(e.cast(value, types.float32))
-    return e.tuple(results) if results else None
+        place = [e.cast(r, types.int32), e.cast(c, types.int32)]
+        results.append(e.call_function(function.type, [d[i], *place, *extra]))
+    return results
 
 
 def _returns_each(function: Any, d: Any, row: Any, column: Any, *extra: Any) -> Any:
@@ -63,7 +79,7 @@ def each(e: Emitter, function: Any, d: Any, row: Any, column: Any, *extra: Any) 
 
     As :func:`apply`, but the function returns nothing: it stores the value, for example.
     """
-    e.inline(apply, function, d, row, column, *extra)
+    _called(e, function, d, row, column, extra)
 
 
 def _returns_store(

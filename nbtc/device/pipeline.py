@@ -69,6 +69,13 @@ def _get_field(context: Any, builder: Any, typ: Any, value: Any, attr: str) -> A
     return builder.extract_value(value, _FIELDS.index(attr))
 
 
+@lowering_registry.lower_setattr_generic(PipelineStateType)
+def _set_field(context: Any, builder: Any, sig: Any, args: Any, attr: str) -> Any:
+    raise InstructionError(
+        f"state.{attr} = ...: a pipeline state is a value: state = pipeline.advance(state, STAGES)"
+    )
+
+
 def _state(e: Emitter, stage: Any, parity: Any) -> Value:
     struct = ir.Constant(e.context.get_value_type(STATE), ir.Undefined)
     struct = e.builder.insert_value(struct, stage, 0)

@@ -63,7 +63,7 @@ class Piece:
     @property
     def stage_bytes(self) -> int:
         """Bytes of one stage without padding."""
-        return math.prod(self.shape) * self.dtype.bits // 8
+        return -(-math.prod(self.shape) * self.dtype.bits // 8)
 
     @property
     def stride(self) -> int:

@@ -16,12 +16,12 @@ from numba.cuda.typing.templates import AbstractTemplate, AttributeTemplate, sig
 from nbtc.device.shared import BASE_ALIGNMENT, Layout, Piece
 from nbtc.errors import LayoutError
 from nbtc.ptx import narrow_floats
-from nbtc.ptx.operands import to_register
 from nbtc.ptx.kinds import U32_KIND
+from nbtc.ptx.operands import to_register
 from nbtc.ptx.types_numba import SHARED, AddressModel, AddressType
 
 SYMBOL = "nbtc_dynamic_shared"
-"""Name of the dynamic shared-memory symbol in PTX."""
+"""Name of the dynamic shared-memory symbol in PTX, before the bytes of the layout."""
 
 
 class LayoutType(types.Opaque):
@@ -69,11 +69,12 @@ class _LayoutAttributes(AttributeTemplate):
         return PieceType(typ.layout.pieces[attr], attr)
 
 
-def _base(builder: Any) -> Any:
-    module = builder.module
-    if SYMBOL in module.globals:
-        return module.globals[SYMBOL]
-    variable = cgutils.add_global_variable(module, ir.ArrayType(ir.IntType(8), 0), SYMBOL, 3)
+def _base(builder: Any, layout: Layout) -> Any:
+    # The size in the name tells nbtc.compile which layout the code uses.
+    module, name = builder.module, f"{SYMBOL}_{layout.nbytes}"
+    if name in module.globals:
+        return module.globals[name]
+    variable = cgutils.add_global_variable(module, ir.ArrayType(ir.IntType(8), 0), name, 3)
     variable.linkage = "external"
     variable.align = BASE_ALIGNMENT
     return variable
@@ -82,12 +83,14 @@ def _base(builder: Any) -> Any:
 @lowering_registry.lower_getattr_generic(LayoutType)
 def _get_piece(context: Any, builder: Any, typ: Any, value: Any, attr: str) -> Any:
     i32 = ir.IntType(32)
-    start = builder.ptrtoint(_base(builder), i32)
+    start = builder.ptrtoint(_base(builder, typ.layout), i32)
     return builder.add(start, ir.Constant(i32, typ.layout.offsets[attr]))
 
 
 @typing_registry.register_global(operator.getitem)
 class _StageAddress(AbstractTemplate):
+    prefer_literal = True  # so that a constant stage is checked
+
     def generic(self, args: Any, kws: Any) -> Any:
         if len(args) != 2 or not isinstance(args[0], PieceType):
             return None
@@ -99,7 +102,7 @@ class _StageAddress(AbstractTemplate):
             )
         index = args[1]
         if not isinstance(index, types.Integer):
-            raise LayoutError(f"{name}[{index}]: the stage must be an integer")
+            raise LayoutError(f"{name}[...]: the stage is {index}, and must be an integer")
         if isinstance(index, types.IntegerLiteral) and not 0 <= index.literal_value < piece.stages:
             raise LayoutError(
                 f"{name}[{index.literal_value}]: stages are 0..{piece.stages - 1}"

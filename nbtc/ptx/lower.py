@@ -21,7 +21,7 @@ from nbtc import arch as arch_module
 from nbtc.errors import InstructionError
 from nbtc.ptx import target
 from nbtc.ptx.kinds import Kind, Regs
-from nbtc.ptx.operands import check_operand, llvm_type, numba_type, to_register
+from nbtc.ptx.operands import binding_problem, check_operand, llvm_type, numba_type, to_register
 from nbtc.ptx.spec import Instruction, Modifier, Variant
 
 
@@ -77,7 +77,8 @@ def _bind(instruction: Instruction, args: Any, kws: Any) -> tuple[Any, ...]:
         bound = instruction.written_signature.bind(*args, **kws)
     except TypeError as e:
         written = instruction.written_signature
-        raise InstructionError(f"{instruction.name}{written}: {e}") from None
+        problem = binding_problem(written, kws, e)
+        raise InstructionError(f"{instruction.name}{written}: {problem}") from None
     return tuple(
         bound.arguments[p.name] if p.name in bound.arguments else types.Omitted(p.default)
         for p in instruction.signature.parameters.values()

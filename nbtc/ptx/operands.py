@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Iterable
 from typing import Any
 
 from llvmlite import ir
@@ -48,6 +50,20 @@ def _fits(value: int, bits: int) -> bool:
     return -(1 << (bits - 1)) <= value < (1 << bits)
 
 
+def binding_problem(signature: inspect.Signature, keywords: Iterable[str], error: object) -> str:
+    """Return what is wrong with a call that does not fit a signature.
+
+    Args:
+        signature: the signature.
+        keywords: names of the keyword arguments given.
+        error: what binding raised; the answer if no keyword is to blame.
+    """
+    unknown = [name for name in keywords if name not in signature.parameters]
+    if unknown:
+        return f"no parameter {unknown[0]!r}"
+    return str(error)
+
+
 def check_operand(where: str, kind: Kind, ty: Any) -> None:
     """Raise InstructionError unless a value of Numba type ``ty`` may be passed for ``kind``.
 
@@ -91,8 +107,9 @@ def _integer_problem(kind: Kind, ty: Any, base: Any) -> str | None:
     ):
         return None
     if isinstance(base, types.Integer):
+        sign = "" if kind.name.startswith("s") else "u"
         return (
-            f"is {base}, needs int{bits} or uint{bits}: wrap it as uint{bits}(...); "
+            f"is {base}, needs int{bits} or uint{bits}: wrap it as {sign}int{bits}(...); "
             "literals that fit are accepted as they are"
         )
     if isinstance(base, AddressType):
@@ -102,6 +119,11 @@ def _integer_problem(kind: Kind, ty: Any, base: Any) -> str | None:
 
 def _address_problem(kind: Kind, base: Any) -> str | None:
     space = kind.name
+    piece = getattr(base, "piece", None)
+    if piece is not None and (piece.stages or 1) > 1:
+        what = "barriers" if piece.is_barrier else "stages"
+        name = base.piece_name  # pyright: ignore[reportAttributeAccessIssue]
+        return f"is {name} with {piece.stages} {what}: choose one, {name}[i]"
     if isinstance(base, AddressType):
         if base.space == space or (space == "cluster" and base.space == "shared"):
             return None

@@ -25,8 +25,8 @@ from numba.cuda.extending import _Intrinsic
 from numba.cuda.typing.templates import signature
 
 from nbtc.errors import InstructionError
-from nbtc.ptx.operands import to_register
 from nbtc.ptx.kinds import U32_KIND
+from nbtc.ptx.operands import binding_problem, to_register
 from nbtc.ptx.spec import Instruction
 from nbtc.ptx.types_numba import BY_SPACE, AddressType
 
@@ -225,6 +225,17 @@ def constant_of(ty: Any) -> Any:
     raise ValueError(str(ty))
 
 
+class _Staged(_Intrinsic):
+    """A staged function as Numba sees it."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Refuse: staged functions emit code, so they exist in kernels only."""
+        raise InstructionError(
+            f"{self._name} emits code: call it inside a kernel (nbtc.jit or numba.cuda.jit), not "
+            "from Python"
+        )
+
+
 def staged(
     returns: Callable[..., Any], *, constants: Sequence[str] = ()
 ) -> Callable[[Callable[Concatenate[Emitter, P], R]], Callable[P, R]]:
@@ -268,7 +279,8 @@ def staged(
             try:
                 bound = call_signature.bind(*args, **kws)
             except TypeError as e:
-                raise InstructionError(f"{func.__name__}{call_signature}: {e}") from None
+                problem = binding_problem(call_signature, kws, e)
+                raise InstructionError(f"{func.__name__}{call_signature}: {problem}") from None
             given = [
                 bound.arguments[p.name] if p.name in bound.arguments else types.Omitted(p.default)
                 for p in fixed
@@ -296,7 +308,7 @@ def staged(
         define.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
             [context_parameter.replace(kind=kind), *parameters]
         )
-        made = _Intrinsic(func.__name__, define, prefer_literal=True, target="cuda")
+        made = _Staged(func.__name__, define, prefer_literal=True, target="cuda")
         functools.update_wrapper(made, func)
         made._register()
         return cast("Callable[P, R]", made)
