@@ -75,6 +75,7 @@ class Access:
         fences: Proxy fences of the writing warp, for writes through the generic proxy.
         reads: True for a write that also reads (an atomic).
         copy: Record of the copy on its mbarrier.
+        strict: True for an asynchronous write that needs a proxy fence after earlier reads, too.
     """
 
     agent: int
@@ -91,6 +92,7 @@ class Access:
     fences: FenceLog | None = None
     reads: bool = False
     copy: Any = None
+    strict: bool = False
     number: int = 0
 
 
@@ -115,7 +117,7 @@ def conflict(old: Access, new: Access, clock: Clock) -> str | None:
     if (
         new.is_async
         and old.fences is not None
-        and old.write
+        and (old.write or new.strict)
         and old.fences.uncovered(old.lanes, time, known)
     ):
         return PROXY

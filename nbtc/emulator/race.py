@@ -147,7 +147,7 @@ class WarpSync:
         if access is None:
             access = Access(
                 self.agent, time, write, strong, warp=warp, lanes=lanes, place=ins,
-                what="store" if write else "load", fences=fences if write else None, reads=reads,
+                what="store" if write else "load", fences=fences, reads=reads,
             )  # fmt: skip
             self.launch.table.add(access)
             self._cached[key] = access
@@ -263,7 +263,8 @@ class Checks(Wording, Hooks):
             self._observe(sync, state, chosen, acquire=sem in ("acquire", "acq_rel"))
         if not self.race:
             return
-        access = sync.access(warp, ins, lane_bits(mask), write=False, strong=strong, fences=None)
+        fences = sync.shared_fences if space == "shared" else None
+        access = sync.access(warp, ins, lane_bits(mask), write=False, strong=strong, fences=fences)
         found = self._shadowed(state.shadow, chosen, size, access, sync.clock)
         if found:
             self.conflicts(found, access, warp, ins, space=space, target=target)

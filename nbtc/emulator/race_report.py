@@ -102,10 +102,12 @@ class Wording:
             f"{where(old.place)} with no fence_proxy_async by thread {thread} before the barrier; "
             "each writing thread fences, then the barrier, then the asynchronous operation"
         )
+        mild = (access.write and not access.strict) or old.what == "cp.async"
+        done = "written" if old.write else "read"
         self.machine.finding(
-            "missing_proxy_fence", message, ins=ins, warp=warp,
-            severity="advice" if access.write or old.what == "cp.async" else "finding",
-            related=related(f"written by thread {thread}", old.place), lanes=access.lanes,
+            "missing_proxy_fence", message.replace(" written by ", f" {done} by "), ins=ins,
+            warp=warp, severity="advice" if mild else "finding",
+            related=related(f"{done} by thread {thread}", old.place), lanes=access.lanes,
         )  # fmt: skip
 
     def _order(self, old: Access, access: Access, warp: Warp, ins: Instruction, space: str,

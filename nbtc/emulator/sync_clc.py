@@ -73,7 +73,7 @@ def try_cancel(warp: Warp, ins: Instruction) -> None:
             barrier = use_mbarrier(warp, cta, at, ins, lanes=1 << lane, incoming=False)
             access = Access(
                 barrier.agent, None, write=True, is_async=True, warp=warp, lanes=1 << lane,
-                place=ins, what="try_cancel response", channel=barrier,
+                place=ins, what="try_cancel response", channel=barrier, strict=True,
             )  # fmt: skip
             copy = access.copy = CopyRecord(ins, warp, 16, barrier.phase)
             barrier.copies.append(copy)

@@ -9,7 +9,7 @@ import numpy as np
 from .bulk_copies import fault
 from .clocks import Access
 from .machine import SHARED_BASE, Addr, AsyncOp, Imm, Vec, handler
-from .race import related, where
+from .race import AT_TOUCH, related, where
 from .sync_barriers import check_converged
 from .sync_mbarrier import note_incoming, use_mbarrier
 from .sync_tcgen05_alloc import check_group, cta_group, cta_pair
@@ -134,6 +134,45 @@ def tcgen05_ld(warp: Warp, ins: Instruction) -> None:
     )  # fmt: skip
     items = target if isinstance(target, Vec) else Vec([target])
     warp.write_matrix(items, registers)
+    _watch(warp, ins, items)
+
+
+def _watch(warp: Warp, ins: Instruction, items: Vec) -> None:
+    """Watch the registers of a load until ``wait::ld``: using them earlier is worth advice."""
+    if warp.watch_frame not in (None, warp.frame):
+        return
+    mask = 0
+    for register in items.registers():
+        if register.bits == 32:
+            mask |= 1 << register.index
+    warp.sync.state.setdefault("tmem_rows", []).append((mask, ins))
+    warp.watch |= mask
+    warp.watch_frame = warp.frame
+
+
+def _touch(warp: Warp, ins: Instruction, reads: int, writes: int) -> None:
+    rows = warp.sync.state.get("tmem_rows")
+    if not rows:
+        return
+    for mask, load in rows:
+        if mask & reads:
+            warp.machine.finding(
+                "tcgen05_ld_early",
+                f"registers of tcgen05.ld at {where(load)} used at {where(ins)} before "
+                "tcgen05.wait_ld: undefined by the ISA text, honoured by the hardware in the "
+                "issuing thread",
+                ins=ins, warp=warp, severity="advice", related=related("tcgen05.ld", load),
+            )  # fmt: skip
+            _unwatch(warp)
+            return
+
+
+def _unwatch(warp: Warp) -> None:
+    if warp.sync.state.pop("tmem_rows", None):
+        warp.watch = getattr(warp.machine.sync, "wgmma_mask", 0)
+
+
+AT_TOUCH.append(_touch)
 
 
 @handler("tcgen05.st", check=_check_move)
@@ -157,6 +196,8 @@ def tcgen05_wait(warp: Warp, ins: Instruction) -> None:
     agents = _agents(warp)
     name = ins.parts[1][-2:]
     warp.sync.clock[agents[name]] = agents[name + "_count"]
+    if name == "ld":
+        _unwatch(warp)
 
 
 @handler("tcgen05.fence::before_thread_sync", "tcgen05.fence::after_thread_sync")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .clocks import Access
+from .clocks import Access, join
 from .machine import Wait, handler
 from .race import AT_CTA_EXIT, related, where
 from .sync_barriers import check_converged
@@ -204,12 +204,29 @@ def tcgen05_dealloc(warp: Warp, ins: Instruction) -> None:
     sync = warp.sync
     access = Access(sync.agent, sync.time, write=True, warp=warp, place=ins, what="tcgen05.dealloc")
     machine.sync.table.add(access)
+    if group == 2:
+        _check_peer_use(warp, ins, rect, access)
     conflicts = [c for c in memory.access([rect], access, sync.clock) if c[1] == "order"]
     report_conflicts(conflicts, access, warp, ins, [rect], memory)
     memory.allocations.remove(found)
     memory.freed.append((column, count, ins))
     memory.forget(column, count)
     machine.touch_event()
+
+
+def _check_peer_use(warp: Warp, ins: Instruction, rect: Rect, access: Access) -> None:
+    """The pair shares one allocation: the peer's use of the columns must be over, too."""
+    peer = warp.cta.cluster.ctas[warp.cta.rank ^ 1]
+    clock = dict(warp.sync.clock)
+    join(clock, warp.sync.executed)
+    for old, _ in tensor_memory(peer).peek([rect], access, clock)[:1]:
+        warp.machine.finding(
+            "tcgen05_pair_order",
+            f"dealloc.cta_group::2 by rank {warp.cta.rank} is not ordered after the {old.what} at "
+            f"{where(old.place)} on rank {peer.rank}'s columns {rect.column}.."
+            f"{rect.column + rect.columns - 1}; put a cluster barrier between",
+            ins=ins, warp=warp, related=related(old.what, old.place),
+        )  # fmt: skip
 
 
 def _check_pair_order(warp: Warp, ins: Instruction, column: int) -> None:

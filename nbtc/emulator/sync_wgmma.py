@@ -357,6 +357,8 @@ def wgmma_wait(warp: Warp, ins: Instruction) -> Wait | None:
 
 
 def _touch(warp: Warp, ins: Instruction, reads: int, writes: int) -> None:
+    if not warp.machine.sync.wgmma_mask:
+        return
     state = warp_state(warp)
     touched = reads | writes
     group = warp.cta.sync.state.get("warpgroups", {}).get(warp.index // 4)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .clocks import ORDER, UNINITIALISED, Access, Clock, Conflict, happened
+from .clocks import ORDER, UNINITIALISED, Access, Clock, Conflict, conflict, happened
 from .race import related, where
 from .shadow import ByteShadow
 from .units.tmem import Rect
@@ -80,6 +80,23 @@ class TensorMemory:
                 first * COLUMNS + rect.column, last - first + 1, COLUMNS, rect.columns, access,
                 clock,
             )  # fmt: skip
+        return found
+
+    def peek(self, rects: list[Rect], access: Access, clock: Clock) -> list[Conflict]:
+        """Give what an access would conflict with, without recording it."""
+        table = self.cta.machine.sync.table
+        numbers = self.writers(rects)
+        for rect in rects:
+            for group in range(rect.lane // _GROUP, (rect.lane + rect.lanes - 1) // _GROUP + 1):
+                start = group * COLUMNS + rect.column
+                for readers in set(self.shadow.reader[start : start + rect.columns].tolist()):
+                    numbers.update(table.sets[readers])
+        found: list[Conflict] = []
+        for number in sorted(numbers - {0}):
+            old = table.accesses[number]
+            reason = conflict(old, access, clock)
+            if reason == ORDER:
+                found.append((old, reason))
         return found
 
     def writers(self, rects: list[Rect]) -> set[int]:

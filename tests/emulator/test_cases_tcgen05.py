@@ -112,7 +112,8 @@ def the(report, kind):
 
 
 def silent(report):
-    assert not report.findings and not report.warnings, str(report)
+    assert not report.findings, str(report)
+    assert not report.warnings, str(report)
 
 
 @pytest.mark.parametrize("completion", POLICIES)
@@ -214,17 +215,20 @@ def test_c65_overwritten_before_wait_ld(completion):
     report, *_ = run(body, completion=completion)
     found = the(report, "tmem_in_flight")
     again_line = line_of(body, "again")
-    assert f"columns 0..63 overwritten at kernel.py:{again_line} while tcgen05.ld at kernel.py:" in (
-        found.message
-    )
+    overwritten = f"columns 0..63 overwritten at kernel.py:{again_line} while tcgen05.ld at kernel"
+    assert overwritten in found.message
     assert "tcgen05.wait_ld first" in found.message
     assert found.line == again_line
     silent(run(gemm(extra="tcgen05.wait::ld.sync.aligned;\n" + again), completion=completion)[0])
 
 
 def test_c65_registers_used_before_the_wait_are_legal():
-    report, *_ = run(gemm(extra="add.u32 %r100, %r100, 0;"))
+    body = gemm(extra="add.u32 %r100, %r100, 0;  // early")
+    report, *_ = run(body)
     silent(report)
+    assert [(a.kind, a.line) for a in report.advice] == [
+        ("tcgen05_ld_early", line_of(body, "early"))
+    ]
 
 
 def test_freed_before_wait_ld():
@@ -334,7 +338,7 @@ def test_c62_pair_out_of_step(seed):
 # -- cluster launch control -----------------------------------------------------------------------
 
 
-def persistent(*, again=False, guard=True):
+def persistent(*, again=False, guard=True, fence="fence.proxy.async.shared::cta;"):
     """Every CTA counts the tiles it takes over."""
     ask = (
         "@%p1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [full], 16;\n"
@@ -352,7 +356,8 @@ TILE: mul.wide.u32 %rd2, %r1, 4; add.s64 %rd2, %rd1, %rd2;
 @%p1 red.global.add.u32 [%rd2], 1;
 {ask}
 {wait("full", "%r3", sem=".acquire.cta")}
-ld.shared.b128 %q1, [slot];
+ld.shared.b128 %q1, [slot];  // response
+{fence}
 bar.sync 0;
 clusterlaunchcontrol.query_cancel.is_canceled.pred.b128 %p4, %q1;
 xor.b32 %r3, %r3, 1;
@@ -387,3 +392,41 @@ def test_first_ctaid_of_a_failed_request():
     body = persistent(guard=False)
     report, *_ = run(body, args=[out], grid=3, block=64, **CLC)
     assert the(report, "clc_response").line == line_of(body, "get")
+
+
+def test_response_slot_reused_without_a_proxy_fence():
+    out = np.zeros(5, np.uint32)
+    body = persistent(fence="mov.u32 %r9, 0;")
+    report, *_ = run(body, args=[out], grid=5, block=64, **CLC)
+    found = the(report, "missing_proxy_fence")
+    assert f"read by thread 0 at kernel.py:{line_of(body, 'response')}" in found.message
+    assert found.line == line_of(body, "ask")
+
+
+def test_pair_freed_while_the_peer_reads():
+    def body(between):
+        return f"""
+setp.eq.u32 %p2, %warp, 0; mov.u32 %r40, 7;
+@%p2 tcgen05.alloc.cta_group::2.sync.aligned.shared::cta.b32 [slot], 32;
+bar.sync 0;
+ld.shared.u32 %r30, [slot];
+barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
+shl.b32 %r32, %warp, 21; add.u32 %r33, %r32, %r30;
+tcgen05.st.sync.aligned.32x32b.x1.b32 [%r33], {{%r40}};
+tcgen05.wait::st.sync.aligned;
+tcgen05.ld.sync.aligned.32x32b.x1.b32 {{%r41}}, [%r33];  // ld
+tcgen05.wait::ld.sync.aligned;
+bar.sync 0;
+{between}
+@%p2 tcgen05.dealloc.cta_group::2.sync.aligned.b32 %r30, 32;  // dealloc
+"""
+
+    call = {"params": "", "args": [], "grid": 2, "cluster": (2, 1, 1), "block": 128}
+    kinds = set()
+    for seed in range(4):
+        report, *_ = run(body("mov.u32 %r9, 0;"), seed=seed, **call)
+        kinds |= {(f.kind, f.line) for f in report.findings}
+    assert ("tcgen05_pair_order", line_of(body(""), "dealloc")) in kinds
+    for form in ("", ".relaxed"):
+        barrier = f"barrier.cluster.arrive{form}.aligned; barrier.cluster.wait.aligned;"
+        silent(run(body(barrier), **call)[0])

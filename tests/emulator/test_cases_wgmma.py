@@ -102,7 +102,8 @@ def the(report, kind):
 
 
 def silent(report):
-    assert not report.findings and not report.warnings, str(report)
+    assert not report.findings, str(report)
+    assert not report.warnings, str(report)
 
 
 def matrix(out):
