@@ -50,7 +50,6 @@ KINDS: dict[str, str] = {
     "tma_alignment": "an address or size of a bulk or tensor copy is not aligned",
     "tma_swizzle_base": "a swizzled tile does not start on its repeat boundary",
     "tma_store_spill": "a TMA store writes whole 16-byte pieces behind the rows of the tensor",
-    "tma_bounds": "a bulk or tensor copy leaves the memory it may touch",
     "tma_descriptor": "a tensor map is not valid for the instruction",
     "bulk_incomplete": "a bulk store was never waited for before the CTA exited",
     # wgmma
@@ -91,7 +90,6 @@ KINDS: dict[str, str] = {
     "shuffle_inactive": "shfl.sync reads a lane outside the mask or inactive",
     "sync_mask": "a .sync instruction executed by a lane outside its mask",
     "uniform_branch": "a branch marked .uni diverges",
-    "other": "a fault of another kind",
 }
 """Every kind of finding and what it means: the one table of identifiers."""
 
