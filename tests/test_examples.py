@@ -24,7 +24,7 @@ INSTRUCTIONS = {
     "05": ("HMMA", "LDGSTS", "LDSM"),
     "06": ("HGMMA", "UTMALDG", "UTMASTG", "STSM"),
     "07": ("HGMMA", "UTMALDG", "UTMASTG", "STSM", "USETMAXREG"),
-    "08": ("HGMMA", "UTMALDG"),
+    "08": ("UBLKCP", "UCGABAR"),
 }
 """What the machine code of an example must contain."""
 
@@ -51,7 +51,7 @@ def path(request: pytest.FixtureRequest) -> Path:
 
 def test_the_examples_are_numbered_without_gaps():
     assert [int(p.stem[:2]) for p in FILES] == list(range(1, len(FILES) + 1))
-    assert len(FILES) >= 7
+    assert len(FILES) == 8
 
 
 def test_is_short_and_explains_itself(path):
@@ -130,6 +130,13 @@ MISTAKES = [
     ("04", "STAGE_BYTES = ROWS * COLUMNS * 4", "STAGE_BYTES = 4096", "deadlock", "pipeline.wait"),
     ("05", "            cuda.syncthreads()\n", "", "read_in_flight", "ldmatrix"),
     ("06", "empty[previous])", "empty[state.stage])", "deadlock", "pipeline"),
+    (
+        "08",
+        "arrive()\n        cluster.wait()\n\n",
+        'arrive(sem="relaxed")\n        cluster.wait()\n\n',
+        "race",
+        "partial",
+    ),
     ("07", "= CONSUMERS * CLUSTER,", "= CONSUMERS,", "overwrite_while_read", "tma.load"),
 ]
 
