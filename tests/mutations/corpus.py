@@ -6,11 +6,18 @@ import functools
 from dataclasses import dataclass, field
 from typing import Any
 
-from mutations.bases import Base
-from mutations.rules import EQUIVALENT, RULES, Rule, pick
+from mutations.base import Base
+from mutations.rule import Rule, pick
+from mutations.rules import EQUIVALENT, RULES
 
 RUNS = (("random", 0), ("latest", 1), ("earliest", 2))
 """Completion policies and seeds that are tried until there is a finding."""
+ALSO = {
+    "copy_a": ("bulk_copy", "cp_copy", "peer_write", "async_store", "async_red"),
+    "release": ("remote_empty",),
+    "expect": ("arrive_full", "remote_full", "cp_arrive"),
+}
+"""Roles of small kernels that stand for a role of a pipeline."""
 SOFT = frozenset(("descriptor_swizzle", "missing_acquire_fence"))
 """Kinds that the emulator reports as advice or warning, never as a finding."""
 
@@ -45,7 +52,8 @@ class Mutant:
 
     def lines(self) -> set[tuple[str, int]]:
         """Python lines that the report may name."""
-        roles = [r for r in self.rule.lines if r in self.base.roles]
+        named = [r for role in self.rule.lines for r in (role, *ALSO.get(role, ()))]
+        roles = [r for r in named if r in self.base.roles]
         return {(s.file, s.python) for r in roles for s in pick(self.base, r)}
 
     def judge(self) -> Verdict:

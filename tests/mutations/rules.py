@@ -1,183 +1,29 @@
-"""Faults by rule: what is changed in the PTX, and what the emulator must say, at which line.
-
-A rule names the role of the instruction it changes, the edit, the kinds of finding that describe
-the fault, and the roles whose Python lines a reader of the report may be sent to. A rule makes one
-mutant of every kernel that has its roles, unless it is listed for some kernels only.
-"""
+"""Faults of pipelines, wgmma, epilogues and clusters; the mutants that are left out or missed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
-
-from mutations.text import Site, Text, fresh, with_operand
-
-Edits = dict[int, list[str]]
-Edit = Callable[[Any, list[Site]], Edits]
-"""From the kernel and the sites of the role to the lines that replace others."""
-
-
-@dataclass(frozen=True)
-class Rule:
-    """One kind of fault.
-
-    Attributes:
-        name: what is done.
-        role: role of the changed instruction; ``"role@2"`` is its third site, ``@-1`` the last.
-        edit: the change.
-        kinds: kinds of finding that describe it.
-        lines: roles of the lines that may be named.
-        needs: further roles that the kernel must have.
-        only: names of kernels, if not all.
-        skip: names of kernels where the change is no fault, with the reason.
-    """
-
-    name: str
-    role: str
-    edit: Edit
-    kinds: frozenset[str]
-    lines: tuple[str, ...]
-    needs: tuple[str, ...] = ()
-    only: tuple[str, ...] = ()
-    skip: tuple[str, ...] = ()
-
-    def sites(self, base: Any) -> list[Site]:
-        """Sites that the rule changes."""
-        return pick(base, self.role)
-
-    def fits(self, base: Any) -> bool:
-        """Say whether the kernel has the roles."""
-        roles = (self.role, *self.needs)
-        if self.only and base.name not in self.only:
-            return False
-        return base.name not in self.skip and all(r.split("@")[0] in base.roles for r in roles)
-
-
-def pick(base: Any, role: str) -> list[Site]:
-    """Sites of ``role``, or one of them for ``role@index``; several roles are joined by ``|``."""
-    if "|" in role:
-        return [s for part in role.split("|") for s in pick(base, part)]
-    name, _, index = role.partition("@")
-    found = base.sites(name)
-    return [found[int(index)]] if index else found
-
-
-# -- edits ------------------------------------------------------------------------------------
-
-
-def drop(base: Any, sites: list[Site]) -> Edits:
-    """Remove the instructions."""
-    return {s.line: [] for s in sites}
-
-
-def passes(base: Any, sites: list[Site]) -> Edits:
-    """Let a wait return at once."""
-    return {s.line: [f"\tsetp.eq.u32 {s.operands[0]}, 0, 0;"] for s in sites}
-
-
-def change(index: int, by: str) -> Edit:
-    """Change an operand: ``"+16"``, ``"^1"``, ``"=0"``, ``"x+1"``."""
-
-    def edit(base: Any, sites: list[Site]) -> Edits:
-        return {s.line: [str(with_operand(s, index, by))] for s in sites}
-
-    return edit
-
-
-def become(text: str) -> Edit:
-    """Replace the instruction; ``{0}``, ``{1}`` are its operands."""
-
-    def edit(base: Any, sites: list[Site]) -> Edits:
-        return {s.line: [f"\t{s.guard} {text.format(*s.operands)}"] for s in sites}
-
-    return edit
-
-
-def double(base: Any, sites: list[Site]) -> Edits:
-    """Execute the instructions twice."""
-    return {s.line: [str(s), str(s)] for s in sites}
-
-
-def behind(anchor: str) -> Edit:
-    """Move the instructions behind the last site of another role, or its label."""
-
-    def edit(base: Any, sites: list[Site]) -> Edits:
-        last = pick(base, anchor)[-1]
-        return base.text.moved(sites, last.line)
-
-    return edit
-
-
-def behind_block(anchor: str) -> Edit:
-    """Move the instructions behind the block of the last site of a role: to the next label."""
-
-    def edit(base: Any, sites: list[Site]) -> Edits:
-        line = pick(base, anchor)[-1].line
-        while not base.text.lines[line - 1].startswith("$L"):
-            line += 1
-        return base.text.moved(sites, line)
-
-    return edit
-
-
-def before(anchor: str) -> Edit:
-    """Move an instruction up to before the first site of another role."""
-
-    def edit(base: Any, sites: list[Site]) -> Edits:
-        where = next(s.line for s in pick(base, anchor) if s.line < sites[0].line)
-        return base.text.hoisted(sites[0], where)
-
-    return edit
-
-
-def wait_after(anchor: str) -> Edit:
-    """Let a wait pass, and wait only behind the last site of another role."""
-
-    def edit(base: Any, sites: list[Site]) -> Edits:
-        edits = passes(base, sites)
-        first, last = sites[0], pick(base, anchor)[-1]
-        again = Site(0, first.op, [fresh("pred"), *first.operands[1:]], "", "", 0)
-        label = f"$L__again{first.line}"
-        text: Text = base.text
-        edits[last.line] = [text.lines[last.line - 1], text.loc[first.line], f"{label}:",
-                            str(again), f"\t@!{again.operands[0]} bra {label};",
-                            text.loc[last.line]]  # fmt: skip
-        return edits
-
-    return edit
-
-
-def everyone(base: Any, sites: list[Site]) -> Edits:
-    """Elect all lanes."""
-    return {s.line: [f"\tsetp.eq.u32 {s.operands[0].split('|')[1]}, 0, 0;"] for s in sites}
-
-
-def leave_before(base: Any, sites: list[Site]) -> Edits:
-    """Exit in place of the instruction."""
-    return {s.line: ["\texit;"] for s in sites}
-
-
-def swap(first: str, second: str) -> Edit:
-    """Exchange an operand between two roles' instructions, by index."""
-    raise NotImplementedError
-
-
-# -- rules ------------------------------------------------------------------------------------
-
-
-def kinds(text: str) -> frozenset[str]:
-    """A set of kinds, written with blanks."""
-    return frozenset(text.split())
-
-
-READERS = ("read", "mma")
-HANG = kinds("deadlock")
-EARLY = kinds("read_in_flight uninitialised_read")
-REUSE = kinds("overwrite_while_read write_in_flight")
-NEIGHBOUR = kinds("deadlock mbarrier_uninitialised out_of_bounds")
-SHORT = kinds("mbarrier_tx_mismatch read_in_flight deadlock")
-"""Too few bytes: the phase ends early, or the single copy's bytes never match."""
+from mutations.rule import (
+    EARLY,
+    HANG,
+    NEIGHBOUR,
+    READERS,
+    REUSE,
+    SHORT,
+    Rule,
+    become,
+    before,
+    behind,
+    behind_block,
+    change,
+    double,
+    drop,
+    everyone,
+    kinds,
+    leave_before,
+    passes,
+    wait_after,
+)
+from mutations.rules_small import SMALL_RULES
 
 RING = [
     Rule("wait for full dropped", "full_wait", passes, EARLY, READERS, skip=("hand-over",)),
@@ -210,18 +56,18 @@ RING = [
     Rule("expect twice", "expect", double,
          HANG | kinds("mbarrier_arrivals mbarrier_overrun mbarrier_tx_mismatch read_in_flight"),
          ("full_wait", "expect", *READERS)),
-    Rule("copy dropped", "copy_a", drop, HANG, ("full_wait",), skip=("ampere-gemm",)),
+    Rule("copy dropped", "copy_a", drop, HANG, ("full_wait",), needs=("full_wait",)),
     Rule("second copy dropped", "copy_b", drop, HANG, ("full_wait",)),
     Rule("copy twice", "copy_a", double,
          kinds("mbarrier_tx_mismatch write_in_flight"), ("copy_a", "expect", "full_wait", *READERS),
-         skip=("ampere-gemm",)),
+         needs=("full_wait",)),
     Rule("copy signals the neighbouring barrier", "copy_a", change(2, "+8"),
          NEIGHBOUR | kinds("mbarrier_tx_mismatch"),
-         ("full_wait", "copy_a", "empty_wait"), skip=("ampere-gemm",)),
+         ("full_wait", "copy_a", "empty_wait"), needs=("full_wait",)),
     Rule("copy lands 16 bytes off", "copy_a", change(0, "+16"), kinds("tma_alignment"),
-         ("copy_a",), skip=("ampere-gemm",)),
+         ("copy_a",), needs=("full_wait",)),
     Rule("copy's column not on 16 bytes", "copy_a", change(1, "x+1"), kinds("tma_coordinate"),
-         ("copy_a",), skip=("ampere-gemm",)),
+         ("copy_a",), needs=("full_wait",)),
     Rule("init of full dropped", "init_full@0", drop, kinds("mbarrier_uninitialised"),
          ("full_wait", "expect", "empty_wait", "copy_a", "arrive_full")),
     Rule("init of empty dropped", "init_empty@0", drop, kinds("mbarrier_uninitialised"),
@@ -305,7 +151,7 @@ WGMMA = [
 
 EPILOGUE = [
     Rule("proxy fence dropped", "write_fence", drop, kinds("missing_proxy_fence"),
-         ("store", "write")),
+         ("store", "write", "bulk_copy")),
     Rule("wait for a free buffer dropped", "free_wait", passes, REUSE | kinds("race"),
          ("write", "store")),
     Rule("wait for a free buffer with the other parity", "free_wait", change(2, "^1"),
@@ -324,9 +170,9 @@ EPILOGUE = [
     Rule("store not committed", "store_commit", drop,
          kinds("bulk_incomplete write_in_flight overwrite_while_read"), ("store", "write")),
     Rule("store's wait dropped", "store_wait", drop, REUSE | kinds("bulk_incomplete"),
-         ("write", "store")),
-    Rule("store's wait leaves one group more", "store_wait@0", change(0, "+1"), REUSE,
-         ("write", "store"), skip=("wgmma-gemm",)),
+         ("write", "store", "bulk_copy")),
+    Rule("store's wait leaves one group more", "store_wait", change(0, "+1"), REUSE,
+         ("write", "store", "bulk_copy"), skip=("wgmma-gemm",)),
     Rule("last wait for the stores dropped", "store_tail", drop,
          kinds("bulk_incomplete cta_exited"), ("store",)),
     Rule("buffer handed back before the store has read it", "store_wait@0",
@@ -337,10 +183,10 @@ EPILOGUE = [
          ("store", "write", "ready_arrive", "ready_wait")),
     Rule("ready expects an arrival too many", "init_ready", change(1, "+1"), HANG,
          ("ready_wait", "free_wait")),
-    Rule("store from 16 bytes further", "store@0", change(1, "+16"), kinds("tma_alignment"),
-         ("store",)),
-    Rule("store's column not on 16 bytes", "store@0", change(0, "x+1"), kinds("tma_coordinate"),
-         ("store",)),
+    Rule("store from 16 bytes further", "store", change(1, "+16"), kinds("tma_alignment"),
+         ("store",), skip=("bulk-copies",)),
+    Rule("store's column not on 16 bytes", "store", change(0, "x+1"), kinds("tma_coordinate"),
+         ("store",), skip=("bulk-copies",)),
     Rule("named barrier before the store dropped", "barrier@1", drop,
          kinds("missing_proxy_fence race barrier_partial barrier_mismatch deadlock"),
          ("store", "write", "barrier")),
@@ -361,7 +207,8 @@ CLUSTER = [
          ("copy_a", "copy_b", "release", "full_wait", "empty_wait", "expect")),
     Rule("cluster does not wait at the start", "cluster_wait@0|cluster_arrive@0", drop,
          kinds("mbarrier_init_order mbarrier_uninitialised"),
-         ("copy_a", "copy_b", "release", "full_wait", "empty_wait", "expect")),
+         ("copy_a", "copy_b", "release", "full_wait", "empty_wait", "expect"),
+         needs=("init_full",)),
     Rule("cluster does not wait at the end", "cluster_wait@-1|cluster_arrive@-1", drop,
          kinds("cta_exited"), ("copy_a", "copy_b", "release")),
     Rule("arrive without wait at the end", "cluster_wait@-1", drop,
@@ -400,13 +247,16 @@ AMPERE = [
     Rule("cp.async to an address off by 8", "copy_a@0", change(0, "+8"), kinds("misaligned"),
          ("copy_a",), needs=("wait",)),
 ]
-RULES = [*RING, *WGMMA, *EPILOGUE, *CLUSTER, *AMPERE]
+RULES = [*RING, *WGMMA, *EPILOGUE, *CLUSTER, *AMPERE, *SMALL_RULES]
 
 _ONE_BUFFER = "C has one buffer: the wait in the loop already waits for every store"
 _ONE_CONSUMER = "with 256 threads there are 255 registers for everyone: the plan is still legal"
 EQUIVALENT: dict[tuple[str, str], str] = {
     ("wgmma-gemm", "named barrier before the writes dropped"):
         "the CTA stores one tile, so that no buffer is written twice",
+    **{("async-stores", rule): "each CTA already waits for all that its peer sends"
+       for rule in ("cluster does not wait at the end", "arrive without wait at the end",
+                    "a CTA leaves before the cluster's last barrier")},
     **{(name, "last wait for the stores dropped"): _ONE_BUFFER
        for name in ("gemm-s1", "gemm-c21", "gemm-w2", "gemm-w3")},
     **{(name, "setmaxnreg asks for more than there is"): _ONE_CONSUMER

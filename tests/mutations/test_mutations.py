@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from mutations.bases import HOPPER
 from mutations.corpus import Verdict, judged, mutants
 from mutations.rules import EQUIVALENT, MISSED, RULES
