@@ -185,7 +185,7 @@ def allocator(like: Any, shape: tuple[int, int], dtype: Any) -> Callable[[], Any
     pitch = -(-n * item // 16) * 16 // item
     module = type(like).__module__.split(".")[0]
     if module == "torch":
-        import torch
+        import torch  # pyright: ignore[reportMissingImports]
 
         kind = getattr(torch, dtype.name)
         device = like.device
@@ -193,7 +193,7 @@ def allocator(like: Any, shape: tuple[int, int], dtype: Any) -> Callable[[], Any
             return lambda: torch.empty(shape, dtype=kind, device=device)
         return lambda: torch.empty((m, pitch), dtype=kind, device=device)[:, :n]
     if module == "cupy":
-        import cupy
+        import cupy  # pyright: ignore[reportMissingImports]
 
         return lambda: cupy.empty((m, pitch), dtype=dtype.numpy)[:, :n]
     if isinstance(like, np.ndarray):
@@ -250,6 +250,7 @@ class Staging:
         self.dtype = out.dtype
         self.host = _numpy_empty(rows, columns, pitch // item, out.dtype) if emulated else None
         if self.host is None:
+            driver.ensure_context(max(out.device, 0))
             pointer = driver.api().cuMemAllocAsync(rows * pitch, stream)
             self.address = int(driver.check(pointer, f"allocating {rows * pitch} bytes"))
         self.pitch = pitch
