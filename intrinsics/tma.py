@@ -221,6 +221,10 @@ def store(
 ) -> None:
     """Copy a box from shared memory into a tensor; elements out of bounds are not written.
 
+    With one exception, measured on an H200: where the innermost dimension of the tensor is not a
+    multiple of 16 bytes, the hardware writes the whole last 16-byte piece of each row. Rows must
+    therefore be padded to 16 bytes, or what follows them is overwritten.
+
     Args:
         tensor_map: a TensorMap argument of the kernel.
         coordinates: first element of the box, innermost first; not negative.
