@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bisect
+import dis
 import os
 import re
 from collections.abc import Iterator
@@ -38,11 +40,11 @@ _REMEDIES = (
         "nbtc.device.math32",
     ),
     (
-        r"set_try_status",
+        r"set_try_status|exception_match",
         "Kernels have no try and except; write a code to an array and check it after the launch",
     ),
     (
-        r"to shared_piece\(",
+        r"lowering shared\.Layout\(",
         "A piece of a layout is an address: write elements as layout.name.array[...]",
     ),
     (
@@ -152,7 +154,7 @@ def readable(function: Any) -> Iterator[None]:
                     own.args = (f"{chain_text(lines or _definition(function))}: {own}",)
                 setattr(own, _LOCATED, True)
             raise own.with_traceback(None) from own.__cause__
-        where = chain_text(_lines_in(error) or _definition(function))
+        where = chain_text(_lines_in(error) or _use_of(error, function) or _definition(function))
         kind = "" if _is_numba(error) else f"{type(error).__name__}: "
         made = CompileError(
             f"{where}: kernel {function.__qualname__} does not compile: "
@@ -160,6 +162,21 @@ def readable(function: Any) -> Iterator[None]:
         )
         setattr(made, _LOCATED, True)
         raise made from error.with_traceback(None)
+
+
+def _use_of(error: BaseException, function: Any) -> tuple[PythonLine, ...]:
+    """Return where the kernel uses the name that a NameError is about."""
+    unknown = re.search(r"name '(\w+)' is not defined", str(error))
+    if not isinstance(error, NameError) or unknown is None:
+        return ()
+    code = function.__code__
+    lines = [line for *_, line in code.co_lines()]
+    starts = [start for start, *_ in code.co_lines()]
+    for instruction in dis.get_instructions(code):
+        if instruction.argval == unknown[1]:
+            line = lines[bisect.bisect_right(starts, instruction.offset) - 1]
+            return (PythonLine(code.co_filename, line or code.co_firstlineno),)
+    return ()
 
 
 def _definition(function: Any) -> tuple[PythonLine, ...]:
