@@ -6,6 +6,9 @@ epilogue warps read one while the next is being made; two CTAs work on one tile;
 cluster launch control. Everything is Numba Python.
 """
 
+# Modifiers come from a configuration: to a checker they are any integers.
+# pyright: reportArgumentType=false
+
 from __future__ import annotations
 
 import functools

@@ -117,7 +117,7 @@ def _make_plan(arch: str | None, *args: Any) -> Any:
     if target in arch_module.TCGEN05:
         from nbtc.gemm.blackwell_matmul import BlackwellPlan
 
-        return BlackwellPlan(*args, target)
+        return BlackwellPlan(*args, arch=target)
     if target != "sm_90a":
         raise ArchError(
             f"matmul: no kernel for {target}; there are some for sm_90a and "
@@ -159,7 +159,7 @@ class _Plan:
         self.out_dtype = canonical(out_dtype if out_dtype is not None else dtypes[0])
         shape = (self.m, self.n)
         self.allocate = arrays.allocator(a, shape, self.out_dtype) if out is None else None
-        c = arrays.view(out if out is not None else self.allocate(), "out")
+        c = arrays.view(self.allocate() if self.allocate is not None else out, "out")
         if out is not None:
             if out_dtype is not None and canonical(c.dtype) != self.out_dtype:
                 raise DtypeError(f"matmul: out is {c.dtype}, out_dtype={self.out_dtype}")
@@ -291,7 +291,7 @@ def choose(
     m: int, n: int, k: int, dtype: str, out_dtype: str, a_major: str, b_major: str, sms: int
 ) -> HopperConfig:
     """Return the configuration for a problem: the largest tile that still fills the GPU."""
-    base = {
+    base: dict[str, Any] = {
         "dtype": dtype, "out_dtype": out_dtype, "a_major": a_major, "b_major": b_major,
     }  # fmt: skip
     for tile, cluster in (((128, 256, 64), (2, 1)), ((128, 128, 64), (2, 1))):
