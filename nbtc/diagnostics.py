@@ -154,7 +154,7 @@ def readable(function: Any) -> Iterator[None]:
                     own.args = (f"{chain_text(lines or _definition(function))}: {own}",)
                 setattr(own, _LOCATED, True)
             raise own.with_traceback(None) from own.__cause__
-        where = chain_text(_lines_in(error) or _use_of(error, function) or _definition(function))
+        where = chain_text(_use_of(error, function) or _lines_in(error) or _definition(function))
         kind = "" if _is_numba(error) else f"{type(error).__name__}: "
         made = CompileError(
             f"{where}: kernel {function.__qualname__} does not compile: "
