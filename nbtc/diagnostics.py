@@ -165,9 +165,9 @@ def readable(function: Any) -> Iterator[None]:
 
 
 def _use_of(error: BaseException, function: Any) -> tuple[PythonLine, ...]:
-    """Return where the kernel uses the name that a NameError is about."""
+    """Return where the kernel uses a name that does not exist, if that is the error."""
     unknown = re.search(r"name '(\w+)' is not defined", str(error))
-    if not isinstance(error, NameError) or unknown is None:
+    if unknown is None:
         return ()
     code = function.__code__
     lines = [line for *_, line in code.co_lines()]
