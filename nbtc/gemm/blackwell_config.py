@@ -95,6 +95,9 @@ class BlackwellConfig:
         store_buffers: buffers of each epilogue warp for the pieces of C on their way to memory.
         policies: L2 eviction policies of A, B and C: ``""``, ``"evict_first"``, ``"evict_last"``.
         claims: responses of cluster launch control that can wait to be read.
+        kind: PTX kind of the multiplication.
+        asked: the parameters as given, before defaults were filled in.
+        layout: shared memory of a CTA.
     """
 
     dtype: str = "bfloat16"
@@ -115,6 +118,7 @@ class BlackwellConfig:
     policies: tuple[str, str, str] = ("", "", "")
     claims: int = 3
     kind: str = field(init=False)
+    asked: dict[str, Any] = field(init=False, repr=False, compare=False)
     layout: shared.Layout = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -124,6 +128,8 @@ class BlackwellConfig:
             LayoutError: a rule is broken; the message shows the arithmetic.
         """
         put = lambda name, value: object.__setattr__(self, name, value)  # noqa: E731
+        given = [name for name, f in self.__dataclass_fields__.items() if f.init]
+        put("asked", {name: getattr(self, name) for name in given})
         put("dtype", _element(self.dtype))
         put("b_dtype", _element(self.b_dtype or self.dtype))
         put("tile", _integers("tile", self.tile, 3, "(M, N, K)"))
@@ -397,9 +403,8 @@ class BlackwellConfig:
         return ROWS, self.store_columns
 
     def replace(self, **changes: Any) -> BlackwellConfig:
-        """Return a copy with other parameters, checked again; what was derived stays as it is."""
-        names = [n for n, f in self.__dataclass_fields__.items() if f.init]
-        return BlackwellConfig(**{**{n: getattr(self, n) for n in names}, **changes})
+        """Return a copy with other parameters, checked again; defaults are chosen anew."""
+        return BlackwellConfig(**{**self.asked, **changes})
 
 
 def _element(dtype: Any) -> str:
