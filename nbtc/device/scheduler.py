@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numba.cuda import types
 
-from nbtc.errors import InstructionError
+from nbtc.errors import InstructionError, LayoutError
 from nbtc.jit import device
 from nbtc.ptx import kinds
 from nbtc.ptx.operands import check_operand
@@ -81,12 +81,26 @@ def listed(order, tile):
 
 
 def pack_tiles(tiles: list[tuple[int, int]]) -> np.ndarray[Any, Any]:
-    """Return tiles as the int32 list that :func:`listed` reads."""
+    """Return tiles as the int32 list that :func:`listed` reads.
+
+    Raises:
+        LayoutError: a row or column does not fit in its half of a word.
+    """
+    rows = max((m for m, _ in tiles), default=0)
+    columns = max((n for _, n in tiles), default=0)
+    if rows >= 1 << 15 or columns >= 1 << 16:
+        raise LayoutError(
+            f"a list of {rows + 1} x {columns + 1} tiles; takes at most 32768 tile rows and 65536 "
+            "tile columns: use schedule='grouped', or larger tiles"
+        )
     return np.array([m << 16 | n for m, n in tiles], dtype=np.int32)
 
 
 def hilbert(index: int, order: int) -> tuple[int, int]:
-    """Return (x, y) of the point number ``index`` of the Hilbert curve over 2**order squared."""
+    """Return (x, y) of the point number ``index`` of the Hilbert curve over 2**order squared.
+
+    It starts at (0, 0) and ends at (2**order - 1, 0).
+    """
     x = y = 0
     side = 1
     for _ in range(order):
@@ -104,11 +118,16 @@ def hilbert(index: int, order: int) -> tuple[int, int]:
 
 
 def hilbert_tiles(tiles_m: int, tiles_n: int) -> list[tuple[int, int]]:
-    """Return all (row, column) of a grid of tiles in the order of a Hilbert curve (host side).
+    """Return all (row, column) of a grid of tiles in the order of Hilbert curves (host side).
 
     Any run of consecutive tiles covers a compact block, so that tiles that run at the same time
-    share rows of A and columns of B in L2.
+    share rows of A and columns of B in L2. A long grid is a row of squares, each with a curve that
+    ends beside the start of the next.
     """
-    order = max(tiles_m - 1, tiles_n - 1, 0).bit_length()
-    points = (hilbert(i, order) for i in range(4**order))
-    return [(m, n) for m, n in points if m < tiles_m and n < tiles_n]
+    short, long = sorted((tiles_m, tiles_n))
+    order = max(short - 1, 0).bit_length()
+    curve = [(x, y) for x, y in (hilbert(i, order) for i in range(4**order)) if y < short]
+    points = [
+        (start + x, y) for start in range(0, long, 1 << order) for x, y in curve if start + x < long
+    ]
+    return points if tiles_m >= tiles_n else [(y, x) for x, y in points]
