@@ -203,7 +203,7 @@ def kernel_to_ptx(
         # It reads only the first such entry: one entry lists all parameters, counted from 1.
         numbers = [ir.Constant(ir.IntType(32), index + 1) for index in maps]
         _annotate(kernel, annotations, "grid_constant", kernel.module.add_metadata(numbers))
-    modules = [_drop_environment(text) for text in library.llvm_strs]
+    modules = [_drop_variables(_drop_environment(text)) for text in library.llvm_strs]
     if maps:
         modules[0] = _pass_maps_by_value(modules[0], mangled, arch)
     ptx = _libnvvm(modules, arch, options)
@@ -236,6 +236,18 @@ def _drop_environment(text: str) -> str:
         if text.count(match[1]) == 1:
             text = text.replace(match[0], "", 1)
     return text
+
+
+_VARIABLES = re.compile(r'^ *call void @"?llvm\.dbg\.(?:value|declare)"?\(.*\n', re.MULTILINE)
+
+
+def _drop_variables(text: str) -> str:
+    """Remove debug information of variables; that of lines stays.
+
+    PTX has no place for it, and libNVVM 13.5 refuses some kernels with it: "Symbol name with
+    unsupported characters".
+    """
+    return _VARIABLES.sub("", text)
 
 
 def _libnvvm(modules: list[str], arch: Arch, options: CodeOptions) -> str:

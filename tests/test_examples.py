@@ -157,3 +157,15 @@ def test_the_mistakes_that_docstrings_warn_of_are_found(number, old, new, kind, 
         (Path(file), kind) == (path, found_kind) and where in lines[int(line) - 1]
         for file, line, found_kind in found
     ), found
+
+
+def test_a_block_barrier_in_place_of_the_first_cluster_barrier_compiles(tmp_path):
+    """libNVVM 13.5 refused this one while the debug information named variables."""
+    old = 'cluster.arrive(sem="relaxed")\n        cluster.wait()\n\n        tiles'
+    source = next(p for p in FILES if p.stem.startswith("07")).read_text()
+    assert source.count(old) == 1
+    path = tmp_path / "block_barrier.py"
+    path.write_text(source.replace(old, "cuda.syncthreads()\n        tiles"))
+    compiled = load(path).compiled()
+    assert ".loc" in compiled.ptx
+    assert "HGMMA" in compiled.sass()
