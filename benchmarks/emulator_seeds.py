@@ -64,7 +64,8 @@ def main(argv: list[str] | None = None) -> int:
             continue
         rows.append(measure(base, options.seeds))
         row = rows[-1]
-        print(f"{row['kernel']:24} {row['passed']:3}/{row['runs']} {row['seconds']:7} s", flush=True)
+        line = f"{row['kernel']:24} {row['passed']:3}/{row['runs']} {row['seconds']:7} s"
+        print(line, flush=True)
     passed = sum(r["passed"] == r["runs"] for r in rows)
     result = {
         "seeds": options.seeds, "policies": POLICIES, "kernels": len(rows),

@@ -1,4 +1,4 @@
-"""Small correct wgmma kernels: chains, several accumulators, operands from registers and threads."""
+"""Small correct wgmma kernels: chains, several accumulators, operands from threads."""
 
 from __future__ import annotations
 
