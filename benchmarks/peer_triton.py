@@ -6,6 +6,7 @@ picked by time once per problem size, out of a few that suit Hopper.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -48,6 +49,11 @@ def _kernel(
         c_map.store([row, column], total.to(c_map.dtype))
 
 
+@functools.cache
+def _programs() -> int:
+    return torch.cuda.get_device_properties(0).multi_processor_count
+
+
 def _launch(a: Any, b: Any, out: Any, configuration: tuple[int, ...]) -> None:
     tile_m, tile_n, tile_k, stages, warps = configuration
     (m, k), n = a.shape, b.shape[0]
@@ -61,8 +67,7 @@ def _launch(a: Any, b: Any, out: Any, configuration: tuple[int, ...]) -> None:
             TensorDescriptor.from_tensor(b, [tile_n, tile_k]),
             TensorDescriptor.from_tensor(out, [tile_m, tile_n]),
         )
-    programs = torch.cuda.get_device_properties(a.device).multi_processor_count
-    programs = min(programs, triton.cdiv(m, tile_m) * triton.cdiv(n, tile_n))
+    programs = min(_programs(), triton.cdiv(m, tile_m) * triton.cdiv(n, tile_n))
     _kernel[(programs,)](
         *maps, m, n, k, tile_m, tile_n, tile_k, GROUP, programs,
         num_stages=stages, num_warps=warps,

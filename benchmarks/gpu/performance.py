@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from nbtc import driver
+from nbtc.gemm import choose
+from nbtc.jit import emulating
+
 from .common import Context, hot, precompile, relative_error, tn
 
 
@@ -29,16 +33,12 @@ def _peer(context: Context) -> Callable[..., Any] | None:
 
 def run(context: Context) -> dict[str, Any]:
     """Time all sizes."""
-    import nbtc
-    from nbtc.jit import emulating
-
     library = context.library
     peer = None if context.smoke else _peer(context)
     kind = context.dtype
-    if not emulating():
-        sms = nbtc.driver.attribute(0, "MULTIPROCESSOR_COUNT")
-        chosen = (nbtc.gemm.choose(*s, kind, kind, "K", "K", sms) for s in context.sizes)
-        precompile(chosen, 60)
+    sms = 4 if emulating() else driver.attribute(0, "MULTIPROCESSOR_COUNT")
+    chosen = [choose(*size, kind, kind, "K", "K", sms) for size in context.sizes]
+    precompile(chosen, 60)
     rows: list[dict[str, Any]] = []
     wrong = []
     for i, (m, n, k) in enumerate(context.sizes):
@@ -48,7 +48,7 @@ def run(context: Context) -> dict[str, Any]:
         data = context.operands(m, n, k)
         a, b, out = data[0]
         tn(a, b, out)
-        row: dict[str, Any] = {"shape": [m, n, k], "dtype": kind}
+        row: dict[str, Any] = {"shape": [m, n, k], "dtype": kind, "config": str(chosen[i])}
         functions: dict[str, Callable[..., Any]] = {"nbtc": tn}
         if library.has_mm:
             functions = {"cublas": lambda a, b, out: library.mm(a, b.T, out), "nbtc": tn}

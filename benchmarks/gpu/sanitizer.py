@@ -42,10 +42,13 @@ def check(program: str, tool: str, seconds: float) -> dict[str, Any]:
     command = [
         program, "--tool", tool, "--error-exitcode", "99", sys.executable, str(HERE / "small.py"),
     ]  # fmt: skip
+    paths = [str(HERE.parents[1]), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=max(SHORTEST, seconds), check=False
-        )
+            command, capture_output=True, text=True, timeout=max(SHORTEST, seconds), check=False,
+            env=environment,
+        )  # fmt: skip
     except subprocess.TimeoutExpired:
         return {"status": "timeout", "text": f"did not end within {seconds:.0f} s"}
     text = done.stdout + done.stderr
