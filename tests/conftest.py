@@ -1,8 +1,30 @@
-"""What holds for all tests: the emulator is chosen by each test, and ptxas must have been there."""
+"""What holds for all tests: a kernel cache of their own, the emulator is chosen by each test.
+
+And ptxas must have been there.
+"""
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
+
 import pytest
+
+
+def pytest_configure(config):
+    """Keep compiled kernels of this run apart; workers of pytest-xdist share the folder."""
+    if "NBTC_CACHE_DIR" not in os.environ:
+        config.nbtc_cache = tempfile.mkdtemp(prefix="nbtc-tests-")
+        os.environ["NBTC_CACHE_DIR"] = config.nbtc_cache
+
+
+def pytest_unconfigure(config):
+    """Remove the folder where it was made."""
+    folder = getattr(config, "nbtc_cache", None)
+    if folder is not None:
+        del os.environ["NBTC_CACHE_DIR"]
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(autouse=True)

@@ -208,7 +208,7 @@ def write(
 
 
 class _Pieces:
-    """The pieces of 64 x ``columns`` elements of a warpgroup's accumulators, rounded and written."""
+    """Pieces of 64 x ``columns`` elements of a warpgroup's accumulators, rounded and written."""
 
     def __init__(
         self, e: Emitter, d: Any, row: Any, column: Any, dtype: str, n: int, columns: int,
@@ -221,12 +221,13 @@ class _Pieces:
         self.places = [
             (atom, first) for atom in range(len(d) * 2 // n) for first in range(0, n, columns)
         ]
+        given = [] if isinstance(extra, tuple) or isinstance(extra.type, types.Omitted) else extra
         transforms = not isinstance(function.type, types.NoneType | types.Omitted)
         self.atoms = []
         for atom in range(len(d) * 2 // n):
             values = e.tuple(d[atom * n // 2 : (atom + 1) * n // 2])
             if transforms:
-                values = e.inline(apply, function, values, row + 64 * atom, column, *extra)
+                values = e.inline(apply, function, values, row + 64 * atom, column, *given)
             self.atoms.append(values)
 
     def __len__(self) -> int:

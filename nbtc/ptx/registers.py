@@ -15,6 +15,12 @@ _ELEMENTS = {"float32": types.float32, "int32": types.int32, "uint32": types.uin
 
 
 def _returns_full(n: Any, value: Any, dtype: Any) -> Any:
+    if not isinstance(types.unliteral(value), types.Number | types.Boolean):
+        raise InstructionError(f"registers.full: value is {value}, needs a number")
+    return _returns(n, dtype)
+
+
+def _returns(n: Any, dtype: Any) -> Any:
     if not isinstance(n, int) or not 1 <= n <= 256:
         raise InstructionError(f"registers: n={n!r}; must be 1..256")
     name = canonical(dtype).name
@@ -23,24 +29,23 @@ def _returns_full(n: Any, value: Any, dtype: Any) -> Any:
     return types.UniTuple(_ELEMENTS[name], n)
 
 
-@staged(_returns_full, constants=("n", "value", "dtype"))
-def full(e: Emitter, n: int, value: float, dtype: str = "float32") -> Any:
-    """Return a tuple of ``n`` registers that all hold the constant ``value``.
+@staged(_returns_full, constants=("n", "dtype"))
+def full(e: Emitter, n: int, value: Any, dtype: str = "float32") -> Any:
+    """Return a tuple of ``n`` registers that all hold ``value``.
 
     Executed by each thread for itself; no instruction but the moves.
     """
-    type_ = _ELEMENTS[canonical(dtype).name]
-    return e.tuple([e.constant(type_, value)] * n)
+    return e.tuple([e.cast(value, _ELEMENTS[canonical(dtype).name])] * n)
 
 
-@staged(lambda n, dtype: _returns_full(n, 0, dtype), constants=("n", "dtype"))
+@staged(_returns, constants=("n", "dtype"))
 def zeros(e: Emitter, n: int, dtype: str = "float32") -> Any:
     """Return a tuple of ``n`` zero registers, the start value of an accumulator."""
     type_ = _ELEMENTS[canonical(dtype).name]
     return e.tuple([e.constant(type_, 0)] * n)
 
 
-@staged(lambda n, dtype: _returns_full(n, 0, dtype), constants=("n", "dtype"))
+@staged(_returns, constants=("n", "dtype"))
 def undefined(e: Emitter, n: int, dtype: str = "float32") -> Any:
     """Return a tuple of ``n`` registers of any content, for an accumulator that is written first.
 
@@ -58,13 +63,16 @@ def _returns_take(regs: Any, start: Any, count: Any) -> Any:
             f"registers.take: start={start}, count={count} of {len(regs)} registers; "
             f"start + count must be at most {len(regs)}"
         )
-    return types.UniTuple(regs[start], count)
+    # Constants among them become values: a literal type would be a claim about all of them.
+    members = [types.unliteral(regs[i]) for i in range(start, start + count)]
+    return types.BaseTuple.from_types(members)
 
 
 @staged(_returns_take, constants=("start", "count"))
 def take(e: Emitter, regs: Any, start: int, count: int) -> Any:
     """Return ``count`` registers from number ``start`` on."""
-    return e.tuple(regs[start : start + count])
+    part = regs[start : start + count]
+    return e.tuple([e.cast(r, types.unliteral(r.type)) for r in part])
 
 
 def _returns_join(a: Any, b: Any) -> Any:

@@ -66,9 +66,7 @@ def test_ceil_div_within_its_range():
 
 
 def test_code_is_32_bits_wide():
-    text = everything.compile(
-        "uint32[::1]", "uint32[::1]", "uint32[:, ::1]", arch="sm_90a"
-    ).ptx
+    text = everything.compile("uint32[::1]", "uint32[::1]", "uint32[:, ::1]", arch="sm_90a").ptx
     assert "div.u32" in text
     assert "div.u64" not in text
     assert "div.s64" not in text

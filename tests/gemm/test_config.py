@@ -1,4 +1,4 @@
-"""Configurations of the Hopper GEMM: what is refused, and that what is not compiles and is right."""
+"""Configurations of the Hopper GEMM: what is refused, and that the rest compiles and is right."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-import nbtc
-from nbtc import gemm, testing
+from nbtc import gemm
 from nbtc.errors import DtypeError, LayoutError
 from nbtc.gemm import HopperConfig
 
@@ -75,7 +74,7 @@ def test_illegal_parameters_show_the_arithmetic(wrong, parts):
 
 
 def test_an_unknown_dtype_lists_the_known_ones():
-    with pytest.raises(DtypeError, match="'bf17' is not known.*bfloat16"):
+    with pytest.raises(DtypeError, match=r"'bf17' is not known.*bfloat16"):
         HopperConfig(dtype="bf17")
 
 
@@ -160,9 +159,12 @@ def combinations(count: int, seed: int) -> list[HopperConfig]:
             try:
                 found.append(
                     HopperConfig(
-                        **rest, tile=tuple(map(int, tile)), consumers=int(consumers),
-                        a_major=a_major, b_major=b_major,
-                    )  # fmt: skip
+                        **rest,
+                        tile=tuple(map(int, tile)),
+                        consumers=int(consumers),
+                        a_major=a_major,
+                        b_major=b_major,
+                    )
                 )
             except LayoutError:
                 continue
@@ -193,7 +195,7 @@ def name_of(config: HopperConfig) -> str:
 
 
 @pytest.mark.ptxas
-@pytest.mark.parametrize("config", combinations(12, 1), ids=name_of)
+@pytest.mark.parametrize("config", combinations(5, 1), ids=name_of)
 def test_legal_combinations_compile_without_notes_or_local_memory(config):
     compiles_cleanly(config)
 

@@ -132,8 +132,10 @@ def gelu_of_position(value, row, column):
         return types.float32(-1)
     if column < row:
         return value
-    return value * types.float32(0.5) * (
-        types.float32(1) + math.erf(value * types.float32(0.7071067811865476))
+    return (
+        value
+        * types.float32(0.5)
+        * (types.float32(1) + math.erf(value * types.float32(0.7071067811865476)))
     )
 
 
@@ -180,9 +182,7 @@ def test_epilogues_are_right_and_stay_in_registers(name):
     nbtc.matmul(a, b, out, epilogue=function, extra=extra, config=SMALL)
     testing.assert_close(out, reference(name, testing.matmul_reference(a, b), extra), tol=1e-4)
 
-    (compiled,) = gemm.make_kernel(
-        SMALL.replace(out_dtype="float32"), function
-    )._compiled.values()
+    (compiled,) = gemm.make_kernel(SMALL.replace(out_dtype="float32"), function)._compiled.values()
     assert local_memory(compiled) == 0
     assert compiled.resources.stack_bytes == 0
 

@@ -278,7 +278,7 @@ def test_options_of_the_wrong_kind(options, parts):
 
 
 def test_targets_without_a_kernel():
-    with pytest.raises(ArchError, match="no kernel for sm_90;.* sm_90a"):
+    with pytest.raises(ArchError, match=r"no kernel for sm_90;.* sm_90a"):
         nbtc.matmul(A, B, arch="sm_90")
 
 
