@@ -141,6 +141,8 @@ class _Parser(InstructionParser):
             self.strings[label] = bytes(data).split(b"\0")[0].decode("utf-8", "replace")
 
     def loc(self) -> None:
+        # In inline assembly of several lines the compiler counts on from the statement's own line.
+        counted = self.in_inline_assembly()
         self.take()
         key = (self.integer(), self.integer(), self.integer())
         function, outer = "", None
@@ -155,6 +157,8 @@ class _Parser(InstructionParser):
                 outer = (self.integer(), self.integer(), self.integer())
             else:
                 self.fail("unknown part of .loc")
+        if counted:
+            return
         parent = self.last_loc.get(outer, -1) if outer is not None else -1
         number = len(self.locations)
         self.locations.append((*key, parent, function, number, outer))

@@ -18,6 +18,8 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 
+_INLINE = re.compile(r"// begin inline asm\b.*?// end inline asm\b", re.DOTALL)
+
 
 class Tokens:
     """The tokens of a text and a position in them."""
@@ -27,6 +29,8 @@ class Tokens:
         self.starts = [0]
         for match in re.finditer("\n", text):
             self.starts.append(match.end())
+        # Starts and ends, in turn, of what the compiler copied from inline assembly.
+        self.inline = [end for match in _INLINE.finditer(text) for end in match.span()]
         self.tokens: list[str] = []
         self.kinds: list[str] = []
         self.places: list[int] = []
@@ -71,6 +75,10 @@ class Tokens:
     def line_of(self, position: int) -> int:
         """Line of a position in the text."""
         return bisect.bisect_right(self.starts, position)
+
+    def in_inline_assembly(self) -> bool:
+        """Say whether the current token comes from inline assembly."""
+        return bool(bisect.bisect_right(self.inline, self.places[self.at]) & 1)
 
     def fail(self, message: str) -> NoReturn:
         """Raise the error of an unexpected token."""

@@ -237,3 +237,19 @@ OUT: mov.u32 r, 1;
         : len(function.blocks) - 1
     ] or all(b.ipdom in (b.number + 1, out) for b in function.blocks if b.number != out)
     assert function.blocks[out].ipdom == -1
+
+
+def test_lines_counted_on_inside_inline_assembly_are_ignored():
+    body = """
+.reg .b32 r<3>;
+.loc 1 7 1
+mov.u32 r0, 1;
+// begin inline asm
+mov.u32 r1, 2;
+.loc 1 8 1
+mov.u32 r2, 3;
+// end inline asm
+.loc 1 9 1
+"""
+    found = instructions(kernel(body, tail='.file 1 "kernel.py"\n'))
+    assert [ins.chain[0].line for ins in found] == [7, 7, 7, 9]
