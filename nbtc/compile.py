@@ -22,6 +22,8 @@ from nbtc.source_lines import PythonLine
 MAX_SMEM_BYTES = 227 * 1024
 """Most shared memory, static and dynamic, of one CTA on every supported target."""
 
+_ALLOCATION = re.compile(r"^\s*tcgen05\.alloc\.\S+ \[[^]]*\], ([%\w]+);", re.MULTILINE)
+
 REGISTER_FILE = 64 * 1024
 """Registers of one multiprocessor."""
 
@@ -78,6 +80,21 @@ class Compiled:
     def count(self, opcode: str) -> int:
         """Return how many machine instructions have an opcode: ``"HGMMA"``, ``"MEMBAR"``."""
         return sass.count(self._plain_sass, opcode)
+
+    @functools.cached_property
+    def tmem_columns(self) -> int:
+        """Columns of tensor memory that the kernel allocates, of 512 (sm_100 only).
+
+        Raises:
+            CompileError: a column count is not a constant.
+        """
+        total = 0
+        for count in _ALLOCATION.findall(self.ptx):
+            move = re.search(rf"mov\.[bu]32 \s*{re.escape(count)}, (\d+);", self.ptx)
+            if not count.isdigit() and move is None:
+                raise CompileError(f"{self.entry}: tcgen05.alloc of {count} columns, a variable")
+            total += int(count if move is None else move[1])
+        return total
 
     @functools.cached_property
     def _plain_sass(self) -> str:

@@ -53,8 +53,7 @@ def test_machine_code(parameters, opcode, count, copies, columns):
     assert len(re.findall(r"\bUTCBAR\b", listing)) >= 2
     assert bool(re.search(r"\bUTCBAR\.2CTA", listing)) == (config.cta_group == 2)
     assert not re.search(r"MEMBAR\.\w+\.(GPU|SYS)", listing)
-    assert config.tmem_columns == columns
-    assert re.search(rf"tcgen05\.alloc\S+ \[%\w+\], (%\w+|{columns});", made.ptx)
+    assert made.tmem_columns == config.tmem_columns == columns
 
 
 @pytest.mark.ptxas
