@@ -96,8 +96,8 @@ def test_ratio_is_the_speed_relative_to_the_first():
     functions = {"slow": sleeper(0.004), "fast": sleeper(0.001)}
     timed = common.hot(functions, [()], flops=1e12, rounds=5, milliseconds=1)
     assert timed["ratio"]["slow"] == 1
-    assert 1.5 < timed["ratio"]["fast"] < 4.5
-    assert 4000 <= timed["us"]["slow"] < 20000
+    assert 1.2 < timed["ratio"]["fast"] < 5  # sleeps are never short, but may be long
+    assert timed["us"]["slow"] >= 4000
     assert timed["tflops"]["slow"] == pytest.approx(1e12 / timed["us"]["slow"] / 1e6, rel=0.1)
 
 
