@@ -11,6 +11,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from mutations import blackwell
 from mutations.base import COPY, STORE, TRY, Base
 from mutations.kernels import SMALL
 from mutations.kernels_mma import WGMMA_SMALL
@@ -294,5 +295,6 @@ HOPPER_GEMMS = [
          out_dtype="float32"),
 ]  # fmt: skip
 HOPPER = [*HOPPER_EXAMPLES, *HOPPER_GEMMS, *SMALL, *WGMMA_SMALL]
-ALL = [*HOPPER]
+BLACKWELL = blackwell.bases(example)
+ALL = [*HOPPER, *BLACKWELL]
 """Every kernel: those of each architecture."""

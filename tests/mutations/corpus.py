@@ -9,6 +9,7 @@ from typing import Any
 from mutations.base import Base
 from mutations.rule import Rule, pick
 from mutations.rules import EQUIVALENT, RULES
+from mutations.rules_blackwell import BLACKWELL_RULES
 
 RUNS = (("random", 0), ("latest", 1), ("earliest", 2))
 """Completion policies and seeds that are tried until there is a finding."""
@@ -121,4 +122,5 @@ def mutants(bases: list[Base], rules: list[Rule]) -> list[Mutant]:
 @functools.cache
 def judged(base: Base) -> list[Verdict]:
     """Judge every mutant of a kernel, once."""
-    return [mutant.judge() for mutant in mutants([base], RULES)]
+    rules = RULES if base.arch == "sm_90a" else BLACKWELL_RULES
+    return [mutant.judge() for mutant in mutants([base], rules)]

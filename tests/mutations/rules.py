@@ -257,6 +257,8 @@ EQUIVALENT: dict[tuple[str, str], str] = {
     **{("async-stores", rule): "each CTA already waits for all that its peer sends"
        for rule in ("cluster does not wait at the end", "arrive without wait at the end",
                     "a CTA leaves before the cluster's last barrier")},
+    ("bw-multicast", "cluster does not wait at the end"):
+        "the TMA warp already waits for the last arrivals of its peer",
     **{(name, "last wait for the stores dropped"): _ONE_BUFFER
        for name in ("gemm-s1", "gemm-c21", "gemm-w2", "gemm-w3")},
     **{(name, "setmaxnreg asks for more than there is"): _ONE_CONSUMER

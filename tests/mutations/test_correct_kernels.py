@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from mutations.bases import HOPPER
+from mutations.bases import ALL
 
 POLICIES = ("random", "earliest", "latest")
-LARGE = ("fused-gemm", "ampere-gemm")
+LARGE = ("fused-gemm", "ampere-gemm", "tcgen05-gemm", "scaled-gemm")
 
 
 @pytest.mark.parametrize("completion", POLICIES)
-@pytest.mark.parametrize("base", HOPPER, ids=lambda b: b.name)
+@pytest.mark.parametrize("base", ALL, ids=lambda b: b.name)
 def test_no_false_alarm(base, completion):
     for seed in range(1 if base.name in LARGE else 2):
         report, check = base.run(completion=completion, seed=seed)
@@ -21,4 +21,4 @@ def test_no_false_alarm(base, completion):
 
 
 def test_enough_kernels():
-    assert len({base.name for base in HOPPER}) >= 25
+    assert len({base.name for base in ALL}) >= 25

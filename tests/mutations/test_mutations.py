@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from mutations.bases import HOPPER
-from mutations.corpus import Verdict, judged, mutants
+from mutations.bases import ALL, BLACKWELL, HOPPER
+from mutations.corpus import BLACKWELL_RULES, Verdict, judged, mutants
 from mutations.rules import EQUIVALENT, MISSED, RULES
 
 
 def missed(verdicts: list[Verdict]) -> dict[tuple[str, str], str]:
-    return {(v.base, v.rule): "; ".join(v.said) or "nothing found" for v in verdicts if not v.right}
+    return {(v.base, v.rule): "; ".join(v.said) or "nothing" for v in verdicts if not v.right}
 
 
-@pytest.mark.parametrize("base", HOPPER, ids=lambda b: b.name)
+@pytest.mark.parametrize("base", ALL, ids=lambda b: b.name)
 def test_mutants_are_named(base):
     wrong = missed(judged(base))
     new = {key: said for key, said in wrong.items() if key not in MISSED}
@@ -22,17 +22,23 @@ def test_mutants_are_named(base):
     assert not stale, f"listed as missed, but named rightly: {stale}"
 
 
-def test_number_and_share():
-    everything = mutants(HOPPER, RULES)
-    assert len({m.base.name for m in everything}) >= 10
-    assert len(everything) >= 150
+@pytest.mark.parametrize(
+    ("bases", "rules", "number", "kernels"),
+    [(HOPPER, RULES, 150, 10), (BLACKWELL, BLACKWELL_RULES, 80, 4)],
+    ids=["hopper", "blackwell"],
+)
+def test_number_and_share(bases, rules, number, kernels):
+    everything = mutants(bases, rules)
+    assert len({m.base.name for m in everything}) >= kernels
+    assert len(everything) >= number
     assert len({m.name for m in everything}) == len(everything)
-    assert len(MISSED) <= 0.05 * len(everything)
+    unnamed = [m for m in everything if (m.base.name, m.rule.name) in MISSED]
+    assert len(unnamed) <= 0.05 * len(everything)
 
 
 def test_lists_name_existing_mutants():
-    named = {b.name for b in HOPPER}
-    rules = {r.name for r in RULES}
-    for base, rule in [*EQUIVALENT, *MISSED]:
+    named = {b.name for b in ALL}
+    rules = {r.name for r in (*RULES, *BLACKWELL_RULES)}
+    for base, rule in (*EQUIVALENT, *MISSED):
         assert base in named
         assert rule in rules
