@@ -37,7 +37,7 @@ def _weight(wait: Wait) -> int:
     return score
 
 
-def _special(wait: Wait) -> tuple[str, str] | None:
+def _special(wait: Any) -> tuple[str, str] | None:
     """Give kind and words where a barrier of the CTA or cluster explains the deadlock alone."""
     name = type(wait).__name__
     barrier: Any = getattr(wait, "barrier", None)
@@ -138,8 +138,11 @@ def report_deadlock(
     pending = [op.describe() for op in machine.queue[:4]]
     if pending:
         message += ". Not completed: " + "; ".join(pending)
-    for other, what in ordered[1:8]:
-        lines.append(Related(f"waiter warp {other.warp.index}", *place(what.ins)))
+    places = {place(wait.ins)}
+    for other, what in ordered[1:]:
+        if place(what.ins) not in places:  # each line once: there may be many warps
+            places.add(place(what.ins))
+            lines.append(Related(f"waiter warp {other.warp.index}", *place(what.ins)))
     machine.finding(
         kind, message, ins=wait.ins, warp=path.warp,
         related=tuple(dict.fromkeys(lines)), barrier=wait.barrier_info(),
