@@ -86,10 +86,11 @@ class Map:
 
 @dataclass(frozen=True)
 class Tolerance:
-    """Elements may differ by ``absolute``, as ``dtype``; zero demands equal bits."""
+    """As ``dtype``, elements may differ by ``absolute`` plus ``relative`` times the emulator's."""
 
     dtype: str
     absolute: float
+    relative: float = 0.0
 
 
 class Emulated(Exception):
@@ -103,13 +104,14 @@ class PtxCase:
     Attributes:
         family: group in the report.
         name: unique in the family.
-        ptx: module with the entry ``k``.
+        ptx: module with one kernel.
         arrays: memory of the kernel, copied before each run.
         args: an array's index, a `Map`, or an integer for the 64-bit parameter.
         results: indices of arrays to compare, with what may differ; None demands equal bits.
         threads: threads of the one CTA.
         grid: CTAs.
-        advice: what the case is to find out; a difference is reported apart.
+        checks: whether the emulator looks for faults.
+        entry: name of the kernel.
     """
 
     family: str
@@ -120,6 +122,8 @@ class PtxCase:
     results: dict[int, Tolerance | None]
     threads: int = 128
     grid: int = 1
+    checks: bool = True
+    entry: str = "k"
 
     def key(self) -> str:
         """Return a hash of everything that decides the emulator's result."""
@@ -147,8 +151,9 @@ class PtxCase:
         arrays = [array.copy() for array in self.arrays]
         args = [a.make(arrays[a.array]) if isinstance(a, Map) else arrays[a] for a in self.args]
         report = emulator.launch(
-            self.ptx, "k", grid=self.grid, block=self.threads, args=args, seed=seed
-        )
+            self.ptx, self.entry, grid=self.grid, block=self.threads, args=args, seed=seed,
+            checks=self.checks,
+        )  # fmt: skip
         if report.findings:
             raise Emulated("; ".join(str(f.message) for f in report.findings[:3])[:400])
         return [arrays[i] for i in self.results]
@@ -162,7 +167,7 @@ class PtxCase:
         api = driver.api()
         code = self.cubin() if cubin is None else cubin
         loaded = driver.check(api.cuModuleLoadData(code), "loading the kernel")
-        function = driver.check(api.cuModuleGetFunction(loaded, b"k"), "finding the kernel")
+        function = driver.check(api.cuModuleGetFunction(loaded, self.entry.encode()), "finding the kernel")
         arrays = [DeviceArray.copy_of(array) for array in self.arrays]
         buffers, kept = [], []
         for argument in self.args:
