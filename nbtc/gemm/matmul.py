@@ -55,7 +55,8 @@ def matmul(
         out_dtype: dtype of the array made when ``out`` is None; default that of ``a``, bfloat16
             for narrower floats, int32 for integers.
         epilogue: device function (``nbtc.device``) of (float32 value, int32 row, int32 column,
-            *extra) applied to each element before rounding.
+            *extra) applied to each element before rounding. It also sees the elements of a tile
+            that lie outside of the result: clamp an index, ``bias[min(column, bias.size - 1)]``.
         extra: arrays and scalars handed to ``epilogue``.
         config: kernel configuration; element types and majorness are those of the arrays. None
             chooses one.
@@ -134,7 +135,8 @@ def _key(array: Any, name: str) -> tuple[Any, ...]:
     if cls is Quantized:
         return array.key
     view = arrays.view(array, name)
-    return cls, view.shape, view.strides, view.dtype, view.device
+    # Host memory is for the emulator only, which the environment may turn on and off.
+    return cls, view.shape, view.strides, view.dtype, view.device, view.device < 0 and emulating()
 
 
 _plans = arrays.Recent(512)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 
 import ml_dtypes
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 import nbtc
 from nbtc import gemm, testing
-from nbtc.errors import ArchError, DtypeError, LaunchError, LayoutError
+from nbtc.errors import ArchError, DtypeError, LaunchError, LayoutError, NbtcError
 from nbtc.gemm import HopperConfig, arrays
 
 BF16 = ml_dtypes.bfloat16
@@ -140,6 +141,17 @@ def test_repeated_calls_take_the_arrays_of_each_call():
     before = check(a, b).copy()
     a *= 2
     assert np.array_equal(check(a, b), 2 * before)
+
+
+def test_the_emulator_may_be_turned_on_after_a_refusal(monkeypatch):
+    """What a GPU refuses, host memory, is not remembered for the emulator."""
+    a, b = matrix(64, 32, seed=5), matrix(32, 64, seed=6, order="column")
+    with monkeypatch.context() as patch:
+        patch.setattr(sys.modules["nbtc.gemm.matmul"], "emulating", lambda: False)
+        patch.setattr(nbtc.driver, "attribute", lambda *_: 4)
+        with pytest.raises(NbtcError):
+            nbtc.matmul(a, b, config=CONFIG)
+    check(a, b)
 
 
 # -- empty -----------------------------------------------------------------------------------------
