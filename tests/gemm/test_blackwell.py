@@ -168,9 +168,7 @@ def test_epilogue_runs_inside_the_matrix_only(monkeypatch):
     monkeypatch.setenv("NBTC_EMULATE", "1")
     a, b, want = _pair(100, 72, 64)
     bias = testing.random_normal(72, "float32", 3)
-    got = nbtc.matmul(
-        a, b.T, out_dtype="float32", epilogue=_bias_relu, extra=(bias,), arch=ARCH
-    )
+    got = nbtc.matmul(a, b.T, out_dtype="float32", epilogue=_bias_relu, extra=(bias,), arch=ARCH)
     testing.assert_close(got, np.maximum(want + bias, 0))
 
 
