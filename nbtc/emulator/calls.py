@@ -50,7 +50,7 @@ class Calls:
         function = program.module.functions.get(name)
         if function is None or not function.defined:
             w.active = mask
-            call_builtin(w, ins, name)
+            call_builtin(w, ins, str(name))
             return False
         code = program.code(function)
         base = w.push_local(function)

@@ -50,7 +50,7 @@ Addresses
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -58,8 +58,9 @@ from .program import Addr, Imm, Instruction, Location, Not, Operand, Reg, Sink, 
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
+    from .clocks import Access, Conflict
     from .memory import GlobalMemory, Region, SharedMemory
     from .program import Module
 
@@ -212,6 +213,19 @@ class Hooks:
     ) -> None:
         """A generic-proxy atom or red."""
 
+    def conflicts(
+        self,
+        found: Iterable[Conflict],
+        access: Access,
+        warp: Warp,
+        ins: Instruction,
+        *,
+        space: str,
+        target: Any,
+        place_text: str = "",
+    ) -> None:
+        """What a shadow found about one access of an asynchronous unit."""
+
     def warp_sync(self, warp: Warp, lanes: np.ndarray, ins: Instruction) -> None:
         """``bar.warp.sync``, shuffles, votes, match, redux: ``lanes`` (bool[32]) met."""
 
@@ -348,7 +362,7 @@ class Machine:
             ptx_line=ins.ptx_line if ins is not None else 0,
         )
 
-    def fatal(self, kind: str, message: str, **where: Any) -> None:
+    def fatal(self, kind: str, message: str, **where: Any) -> NoReturn:
         """Record a finding after which going on makes no sense, and end the launch."""
         self.finding(kind, message, **where)
         raise Stop
@@ -534,7 +548,7 @@ class Warp:
         """Write an array (len, 32) into the registers of a brace list (active lanes)."""
         raise NotImplementedError
 
-    def rows(self, vec: Vec) -> np.ndarray:
+    def rows(self, vec: Any) -> np.ndarray:
         """Give the register rows (intp[len]) of a brace list of 32-bit registers."""
         raise NotImplementedError
 

@@ -299,6 +299,7 @@ class MBarrier:
 
     def report_overrun(self, waiter: tuple[Any, Any] | None) -> None:
         """Report that two phases completed with no wait between them."""
+        assert self.overrun is not None
         last, phase = self.overrun
         self.overrun = None
         arriver, ins, lanes = last or (None, None, 1)
@@ -504,7 +505,7 @@ class MBarrier:
                 text += f"; earlier phases were released by the arrive at {where(ins)}"
         seen = waiter.sync.waits.get(self) if waiter is not None else None
         following = (seen.phase if seen is not None else -1) + 1
-        if parity == phase & 1 and following < phase:
+        if parity is not None and parity == phase & 1 and following < phase:
             if following & 1 == parity:
                 text += (
                     f". Phase {following} completed and phase {phase - 1} after it before this "

@@ -278,7 +278,7 @@ class Checks(Wording, Hooks):
         shared = space == "shared"
         if shared and target is not warp.cta:
             self._remote(warp, target, ins, "store")
-        state = target.sync if shared else region_sync(self.launch, target)
+        state: Any = target.sync if shared else region_sync(self.launch, target)
         if shared and state.mbarrier_pages:
             self._over_mbarrier(warp, target, chosen, size, ins)
         if self.race:

@@ -26,6 +26,7 @@ class Wording:
     checks: frozenset[str]
     race: bool
     _lines: dict[tuple[str, int], set[int]]
+    _told: set[tuple[int, int, int]]
 
     def conflicts(
         self,
@@ -166,7 +167,7 @@ class Wording:
         self.machine.finding(
             kind, text + extra, ins=ins, warp=warp, severity=severity, lanes=access.lanes,
             related=related(f"{old.what}", old.place),
-            barrier=old.channel.info() if hasattr(old.channel, "info") else None,
+            barrier=getattr(old.channel, "info", lambda: None)(),
         )  # fmt: skip
 
     @staticmethod

@@ -104,6 +104,7 @@ def _read_plan(plan: tma.Plan, region: Any) -> np.ndarray:
 
 
 def _tensor_load(warp: Warp, ins: Instruction, lane: int) -> None:
+    rest: list[Any]
     destination, source, mbar, *rest = ins.operands
     offsets: list[int] = []
     if any(part.startswith("im2col") for part in ins.parts) and rest:

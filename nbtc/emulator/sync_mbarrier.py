@@ -267,7 +267,7 @@ def mbarrier_arrive(warp: Warp, ins: Instruction) -> None:
             if barrier.phase == phase + 1:
                 barrier.spilled(phase, warp, ins, bits, lane)
             states[lane] = _state_of(barrier)
-            if with_tx:
+            if with_tx and values is not None:
                 _count(_signed32(int(values[lane])), "expect_tx", warp, ins, low=0)
                 barrier.expect_tx(int(values[lane]), warp, ins)
             elif values is not None:

@@ -356,7 +356,8 @@ class _MmaInfo:
         self.a_in_tmem = isinstance(self.a, Addr)
         self.meta = rest.pop(0) if self.sparse else None
         self.descriptor = rest.pop(0)
-        self.sfa = self.sfb = self.mask = self.shift = self.zeros = None
+        self.sfa = self.sfb = self.shift = self.zeros = None
+        self.mask: Any = None
         if "block_scale" in parts:
             self.sfa, self.sfb = rest.pop(0), rest.pop(0)
         if rest and isinstance(rest[0], Vec):

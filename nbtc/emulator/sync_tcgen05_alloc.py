@@ -97,7 +97,7 @@ class AllocWait(Wait):
         sync = warp.sync
         own = next(a for a in self.memory.allocations if a.column == self.column)
         own.event = (sync.agent, sync.time)
-        _write_slot(warp, self.ins, self.column)
+        _write_slot(warp, self.ins, own.column)
         sync.tick()
         warp.machine.touch_event()
 

@@ -316,7 +316,7 @@ class EngineWarp(Warp):
         row = row.view(np.int64) if row.itemsize == 8 else row.astype(np.int64)
         return row + offset if offset else row
 
-    def rows(self, vec: Vec) -> np.ndarray:
+    def rows(self, vec: Any) -> np.ndarray:
         """Row numbers of a list of 32-bit registers."""
         if vec.index_cache is None:
             vec.index_cache = np.array([r.index for r in vec.items], np.intp)  # type: ignore
