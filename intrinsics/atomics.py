@@ -99,14 +99,27 @@ def _noftz(v: Variant) -> str:
     return ".noftz" if v.type in _HALF else ""
 
 
-@ptx(lambda v: "atom{.sem}{.scope}.{space}.{op}" + _noftz(v)
-     + "{?cache_policy:.L2::cache_hint}.{type} {ret}, [{address}], {value}{, cache_policy};",
-     isa=_isa, arch=_arch, check=_check, section=ATOM)
+@ptx(
+    lambda v: (
+        "atom{.sem}{.scope}.{space}.{op}"
+        + _noftz(v)
+        + "{?cache_policy:.L2::cache_hint}.{type} {ret}, [{address}], {value}{, cache_policy};"
+    ),
+    isa=_isa,
+    arch=_arch,
+    check=_check,
+    section=ATOM,
+)
 def atom(
-    address: Address, value: Value, cache_policy: U64 | None = None, *,
+    address: Address,
+    value: Value,
+    cache_policy: U64 | None = None,
+    *,
     op: Literal["add", "min", "max", "inc", "dec", "and", "or", "xor", "exch"],
-    type: Type = "u32", space: Space = "global",
-    sem: Literal["", "relaxed", "acquire", "release", "acq_rel"] = "", scope: Scope = "",
+    type: Type = "u32",
+    space: Space = "global",
+    sem: Literal["", "relaxed", "acquire", "release", "acq_rel"] = "",
+    scope: Scope = "",
 ) -> Value:
     """Combine ``value`` into memory and return what was there before.
 
@@ -125,12 +138,21 @@ def atom(
     ...
 
 
-@ptx("atom{.sem}{.scope}.{space}.cas.{type} {ret}, [{address}], {compare}, {value};",
-     isa=_isa, arch=_arch, section=ATOM)
+@ptx(
+    "atom{.sem}{.scope}.{space}.cas.{type} {ret}, [{address}], {compare}, {value};",
+    isa=_isa,
+    arch=_arch,
+    section=ATOM,
+)
 def cas(
-    address: Address, compare: Value, value: Value, *,
-    type: Literal["b16", "b32", "b64"] = "b32", space: Space = "global",
-    sem: Literal["", "relaxed", "acquire", "release", "acq_rel"] = "", scope: Scope = "",
+    address: Address,
+    compare: Value,
+    value: Value,
+    *,
+    type: Literal["b16", "b32", "b64"] = "b32",
+    space: Space = "global",
+    sem: Literal["", "relaxed", "acquire", "release", "acq_rel"] = "",
+    scope: Scope = "",
 ) -> Value:
     """Replace memory by ``value`` if it equals ``compare``; return what was there before.
 
@@ -148,14 +170,27 @@ def cas(
     ...
 
 
-@ptx(lambda v: "red{.sem}{.scope}.{space}.{op}" + _noftz(v)
-     + "{?cache_policy:.L2::cache_hint}.{type} [{address}], {value}{, cache_policy};",
-     isa=_isa, arch=_arch, check=_check, section=RED)
+@ptx(
+    lambda v: (
+        "red{.sem}{.scope}.{space}.{op}"
+        + _noftz(v)
+        + "{?cache_policy:.L2::cache_hint}.{type} [{address}], {value}{, cache_policy};"
+    ),
+    isa=_isa,
+    arch=_arch,
+    check=_check,
+    section=RED,
+)
 def red(
-    address: Address, value: Value, cache_policy: U64 | None = None, *,
+    address: Address,
+    value: Value,
+    cache_policy: U64 | None = None,
+    *,
     op: Literal["add", "min", "max", "inc", "dec", "and", "or", "xor"],
-    type: Type = "u32", space: Space = "global",
-    sem: Literal["", "relaxed", "release"] = "", scope: Scope = "",
+    type: Type = "u32",
+    space: Space = "global",
+    sem: Literal["", "relaxed", "release"] = "",
+    scope: Scope = "",
 ) -> None:
     """Combine ``value`` into memory.
 
@@ -187,14 +222,27 @@ def _vector_check(v: Variant) -> str | None:
     return None
 
 
-@ptx(lambda v: "red{.sem}{.scope}.global.{op}" + _noftz(v)
-     + "{?cache_policy:.L2::cache_hint}.{vec}.{type} [{address}], {values}{, cache_policy};",
-     isa=(8, 1), arch="sm_90", check=_vector_check, section=RED)
+@ptx(
+    lambda v: (
+        "red{.sem}{.scope}.global.{op}"
+        + _noftz(v)
+        + "{?cache_policy:.L2::cache_hint}.{vec}.{type} [{address}], {values}{, cache_policy};"
+    ),
+    isa=(8, 1),
+    arch="sm_90",
+    check=_vector_check,
+    section=RED,
+)
 def red_vector(
-    address: Global, values: Values, cache_policy: U64 | None = None, *,
-    op: Literal["add", "min", "max"] = "add", type: VectorType = "f32",
+    address: Global,
+    values: Values,
+    cache_policy: U64 | None = None,
+    *,
+    op: Literal["add", "min", "max"] = "add",
+    type: VectorType = "f32",
     vec: Literal["v2", "v4", "v8"] = "v4",
-    sem: Literal["", "relaxed", "release"] = "", scope: Scope = "",
+    sem: Literal["", "relaxed", "release"] = "",
+    scope: Scope = "",
 ) -> None:
     """Combine 2, 4 or 8 neighbouring values into global memory, each atomically.
 
@@ -213,14 +261,27 @@ def red_vector(
     ...
 
 
-@ptx(lambda v: "atom{.sem}{.scope}.global.{op}" + _noftz(v)
-     + "{?cache_policy:.L2::cache_hint}.{vec}.{type} {ret}, [{address}], {values}{, cache_policy};",
-     isa=(8, 1), arch="sm_90", check=_vector_check, section=ATOM)
+@ptx(
+    lambda v: (
+        "atom{.sem}{.scope}.global.{op}"
+        + _noftz(v)
+        + "{?cache_policy:.L2::cache_hint}.{vec}.{type} {ret}, [{address}], {values}{, cache_policy};"
+    ),
+    isa=(8, 1),
+    arch="sm_90",
+    check=_vector_check,
+    section=ATOM,
+)
 def atom_vector(
-    address: Global, values: Values, cache_policy: U64 | None = None, *,
-    op: Literal["add", "min", "max"] = "add", type: VectorType = "f32",
+    address: Global,
+    values: Values,
+    cache_policy: U64 | None = None,
+    *,
+    op: Literal["add", "min", "max"] = "add",
+    type: VectorType = "f32",
     vec: Literal["v2", "v4", "v8"] = "v4",
-    sem: Literal["", "relaxed", "acquire", "release", "acq_rel"] = "", scope: Scope = "",
+    sem: Literal["", "relaxed", "acquire", "release", "acq_rel"] = "",
+    scope: Scope = "",
 ) -> Values:
     """Combine 2, 4 or 8 neighbouring values, each atomically, and return the old ones.
 

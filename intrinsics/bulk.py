@@ -44,13 +44,23 @@ def _load_isa(v: Variant) -> Isa:
     return (8, 6) if v.space == "shared::cta" else (8, 0)
 
 
-@ptx("cp.async.bulk.{space}.global.mbarrier::complete_tx::bytes{?cta_mask:.multicast::cluster}"
-     "{?cache_policy:.L2::cache_hint} [{dst}], [{src}], {size}, [{bar}]{, cta_mask}"
-     "{, cache_policy};",
-     isa=_load_isa, arch="sm_90", check=local_has_no_multicast, section=SECTION)
+@ptx(
+    "cp.async.bulk.{space}.global.mbarrier::complete_tx::bytes{?cta_mask:.multicast::cluster}"
+    "{?cache_policy:.L2::cache_hint} [{dst}], [{src}], {size}, [{bar}]{, cta_mask}"
+    "{, cache_policy};",
+    isa=_load_isa,
+    arch="sm_90",
+    check=local_has_no_multicast,
+    section=SECTION,
+)
 def load(
-    dst: Cluster, src: Global, size: Size, bar: Cluster, cta_mask: U16 | None = None,
-    cache_policy: U64 | None = None, *,
+    dst: Cluster,
+    src: Global,
+    size: Size,
+    bar: Cluster,
+    cta_mask: U16 | None = None,
+    cache_policy: U64 | None = None,
+    *,
     space: Literal["shared::cluster", "shared::cta"] = "shared::cluster",
 ) -> None:
     """Copy ``size`` bytes from global to shared memory; ``bar`` gets the bytes when it is done.
@@ -70,9 +80,13 @@ def load(
     ...
 
 
-@ptx("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes "
-     "[{dst}], [{src}], {size}, [{bar}];",
-     isa=(8, 0), arch="sm_90", section=SECTION)
+@ptx(
+    "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes "
+    "[{dst}], [{src}], {size}, [{bar}];",
+    isa=(8, 0),
+    arch="sm_90",
+    section=SECTION,
+)
 def copy_to_cluster(dst: Cluster, src: Shared, size: Size, bar: Cluster) -> None:
     """Copy bytes of this CTA's shared memory into another CTA of the cluster.
 
@@ -91,11 +105,18 @@ def _mask_rules(v: Variant) -> str:
     return "sm_100" if v.has("byte_mask") else "sm_90"
 
 
-@ptx("cp.async.bulk.global.shared::cta.bulk_group{?cache_policy:.L2::cache_hint}"
-     "{?byte_mask:.cp_mask} [{dst}], [{src}], {size}{, cache_policy}{, byte_mask};",
-     isa=lambda v: (8, 6) if v.has("byte_mask") else (8, 0), arch=_mask_rules, section=SECTION)
+@ptx(
+    "cp.async.bulk.global.shared::cta.bulk_group{?cache_policy:.L2::cache_hint}"
+    "{?byte_mask:.cp_mask} [{dst}], [{src}], {size}{, cache_policy}{, byte_mask};",
+    isa=lambda v: (8, 6) if v.has("byte_mask") else (8, 0),
+    arch=_mask_rules,
+    section=SECTION,
+)
 def store(
-    dst: Global, src: Shared, size: Size, cache_policy: U64 | None = None,
+    dst: Global,
+    src: Shared,
+    size: Size,
+    cache_policy: U64 | None = None,
     byte_mask: U16 | None = None,
 ) -> None:
     """Copy bytes from shared to global memory.
@@ -154,10 +175,20 @@ def _reduce_text(v: Variant) -> str:
     )
 
 
-@ptx(_reduce_text, isa=(8, 0), arch="sm_90",
-     check=lambda v: _legal_type(v.op, v.type, _GLOBAL_TYPES), section=REDUCE_SECTION)
+@ptx(
+    _reduce_text,
+    isa=(8, 0),
+    arch="sm_90",
+    check=lambda v: _legal_type(v.op, v.type, _GLOBAL_TYPES),
+    section=REDUCE_SECTION,
+)
 def reduce(
-    dst: Global, src: Shared, size: Size, cache_policy: U64 | None = None, *, op: ReductionOp,
+    dst: Global,
+    src: Shared,
+    size: Size,
+    cache_policy: U64 | None = None,
+    *,
+    op: ReductionOp,
     type: Literal["u32", "s32", "u64", "s64", "f16", "bf16", "f32", "f64", "b32", "b64"],
 ) -> None:
     """Combine each element of shared memory into global memory, atomically element by element.
@@ -175,11 +206,21 @@ def reduce(
     ...
 
 
-@ptx("cp.reduce.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes.{op}.{type} "
-     "[{dst}], [{src}], {size}, [{bar}];",
-     isa=(8, 0), arch="sm_90", check=cluster_type, section=REDUCE_SECTION)
+@ptx(
+    "cp.reduce.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes.{op}.{type} "
+    "[{dst}], [{src}], {size}, [{bar}];",
+    isa=(8, 0),
+    arch="sm_90",
+    check=cluster_type,
+    section=REDUCE_SECTION,
+)
 def reduce_to_cluster(
-    dst: Cluster, src: Shared, size: Size, bar: Cluster, *, op: ReductionOp,
+    dst: Cluster,
+    src: Shared,
+    size: Size,
+    bar: Cluster,
+    *,
+    op: ReductionOp,
     type: Literal["u32", "s32", "u64", "b32"],
 ) -> None:
     """Combine elements of this CTA's shared memory into another CTA of the cluster.
@@ -197,9 +238,13 @@ def reduce_to_cluster(
     ...
 
 
-@ptx("cp.async.bulk.prefetch.L2.global{?cache_policy:.L2::cache_hint} "
-     "[{src}], {size}{, cache_policy};",
-     isa=(8, 0), arch="sm_90", section=DATA_MOVEMENT + ": cp.async.bulk.prefetch")
+@ptx(
+    "cp.async.bulk.prefetch.L2.global{?cache_policy:.L2::cache_hint} "
+    "[{src}], {size}{, cache_policy};",
+    isa=(8, 0),
+    arch="sm_90",
+    section=DATA_MOVEMENT + ": cp.async.bulk.prefetch",
+)
 def prefetch(src: Global, size: Size, cache_policy: U64 | None = None) -> None:
     """Ask for ``size`` bytes of global memory to be brought into L2.
 
@@ -213,8 +258,12 @@ def prefetch(src: Global, size: Size, cache_policy: U64 | None = None) -> None:
     ...
 
 
-@ptx("cp.async.bulk.commit_group;", isa=(8, 0), arch="sm_90",
-     section=DATA_MOVEMENT + ": cp.async.bulk.commit_group")
+@ptx(
+    "cp.async.bulk.commit_group;",
+    isa=(8, 0),
+    arch="sm_90",
+    section=DATA_MOVEMENT + ": cp.async.bulk.commit_group",
+)
 def commit_group() -> None:
     """Close a bulk group of all stores and reductions that this thread issued since the last one.
 
@@ -228,8 +277,12 @@ def commit_group() -> None:
 Pending = Annotated[int, Imm(0, 63)]
 
 
-@ptx("cp.async.bulk.wait_group {n};", isa=(8, 0), arch="sm_90",
-     section=DATA_MOVEMENT + ": cp.async.bulk.wait_group")
+@ptx(
+    "cp.async.bulk.wait_group {n};",
+    isa=(8, 0),
+    arch="sm_90",
+    section=DATA_MOVEMENT + ": cp.async.bulk.wait_group",
+)
 def wait_group(n: Pending) -> None:
     """Wait until at most the ``n`` newest bulk groups of this thread are pending.
 
@@ -243,8 +296,12 @@ def wait_group(n: Pending) -> None:
     ...
 
 
-@ptx("cp.async.bulk.wait_group.read {n};", isa=(8, 0), arch="sm_90",
-     section=DATA_MOVEMENT + ": cp.async.bulk.wait_group")
+@ptx(
+    "cp.async.bulk.wait_group.read {n};",
+    isa=(8, 0),
+    arch="sm_90",
+    section=DATA_MOVEMENT + ": cp.async.bulk.wait_group",
+)
 def wait_group_read(n: Pending) -> None:
     """Wait until all but the ``n`` newest bulk groups of this thread have read their source.
 

@@ -38,12 +38,15 @@ def _multicast_arch(v: Variant) -> Requirement:
     return TCGEN05 if v.multicast else "sm_100"
 
 
-@ptx("clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes"
-     "{?multicast:.multicast::cluster::all}.b128 [{response}], [{bar}];",
-     isa=(8, 6), arch=_multicast_arch, effects="memory", section=TRY)
-def try_cancel(
-    response: Shared, bar: Shared, *, multicast: Literal[False, True] = False
-) -> None:
+@ptx(
+    "clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes"
+    "{?multicast:.multicast::cluster::all}.b128 [{response}], [{bar}];",
+    isa=(8, 6),
+    arch=_multicast_arch,
+    effects="memory",
+    section=TRY,
+)
+def try_cancel(response: Shared, bar: Shared, *, multicast: Literal[False, True] = False) -> None:
     """Ask for a cluster that has not started. One thread of the cluster executes it.
 
     Args:
@@ -56,44 +59,73 @@ def try_cancel(
     ...
 
 
-@ptx("ld.shared::cta.v2.b64 {{{ret0}, {ret1}}}, [{response}];",
-     isa=(7, 8), arch="sm_80", effects="memory",
-     section="9.7.9.8 Data Movement and Conversion Instructions: ld")
+@ptx(
+    "ld.shared::cta.v2.b64 {{{ret0}, {ret1}}}, [{response}];",
+    isa=(7, 8),
+    arch="sm_80",
+    effects="memory",
+    section="9.7.9.8 Data Movement and Conversion Instructions: ld",
+)
 def load_response(response: Shared) -> tuple[U64, U64]:
     """Load the 16 bytes of a response from shared memory, after waiting for its mbarrier."""
     ...
 
 
-@ptx(WHOLE + "clusterlaunchcontrol.query_cancel.is_canceled.pred.b128 {ret}, %response; }}",
-     isa=(8, 6), arch="sm_100", effects="pure", section=QUERY)
+@ptx(
+    WHOLE + "clusterlaunchcontrol.query_cancel.is_canceled.pred.b128 {ret}, %response; }}",
+    isa=(8, 6),
+    arch="sm_100",
+    effects="pure",
+    section=QUERY,
+)
 def query_is_canceled(response: Response) -> Pred:
     """Return whether the request took a cluster; if not, no tile is left for this cluster."""
     ...
 
 
-@ptx(QUERY_CTAID + "::x.b32.b128 {ret}, %response; }}",
-     isa=(8, 6), arch="sm_100", effects="pure", section=QUERY)
+@ptx(
+    QUERY_CTAID + "::x.b32.b128 {ret}, %response; }}",
+    isa=(8, 6),
+    arch="sm_100",
+    effects="pure",
+    section=QUERY,
+)
 def query_first_ctaid_x(response: Response) -> U32:
     """Return blockIdx.x of the first CTA of the taken cluster; undefined after a failure."""
     ...
 
 
-@ptx(QUERY_CTAID + "::y.b32.b128 {ret}, %response; }}",
-     isa=(8, 6), arch="sm_100", effects="pure", section=QUERY)
+@ptx(
+    QUERY_CTAID + "::y.b32.b128 {ret}, %response; }}",
+    isa=(8, 6),
+    arch="sm_100",
+    effects="pure",
+    section=QUERY,
+)
 def query_first_ctaid_y(response: Response) -> U32:
     """Return blockIdx.y of the first CTA of the taken cluster; undefined after a failure."""
     ...
 
 
-@ptx(QUERY_CTAID + "::z.b32.b128 {ret}, %response; }}",
-     isa=(8, 6), arch="sm_100", effects="pure", section=QUERY)
+@ptx(
+    QUERY_CTAID + "::z.b32.b128 {ret}, %response; }}",
+    isa=(8, 6),
+    arch="sm_100",
+    effects="pure",
+    section=QUERY,
+)
 def query_first_ctaid_z(response: Response) -> U32:
     """Return blockIdx.z of the first CTA of the taken cluster; undefined after a failure."""
     ...
 
 
-@ptx(QUERY_CTAID + ".v4.b32.b128 {{{ret0}, {ret1}, {ret2}, _}}, %response; }}",
-     isa=(8, 6), arch="sm_100", effects="pure", section=QUERY)
+@ptx(
+    QUERY_CTAID + ".v4.b32.b128 {{{ret0}, {ret1}, {ret2}, _}}, %response; }}",
+    isa=(8, 6),
+    arch="sm_100",
+    effects="pure",
+    section=QUERY,
+)
 def query_first_ctaid(response: Response) -> tuple[U32, U32, U32]:
     """Return blockIdx (x, y, z) of the first CTA of the taken cluster."""
     ...

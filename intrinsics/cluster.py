@@ -34,8 +34,13 @@ SECTION = PARALLEL + ": barrier.cluster"
 Aligned = Literal[True, False]
 
 
-@ptx("barrier.cluster.arrive{.sem}{.aligned};", isa=lambda v: (8, 0) if v.sem else (7, 8),
-     arch="sm_90", effects="memory convergent", section=SECTION)
+@ptx(
+    "barrier.cluster.arrive{.sem}{.aligned};",
+    isa=lambda v: (8, 0) if v.sem else (7, 8),
+    arch="sm_90",
+    effects="memory convergent",
+    section=SECTION,
+)
 def arrive(*, sem: Literal["", "release", "relaxed"] = "", aligned: Aligned = True) -> None:
     """Arrive on the cluster barrier without waiting.
 
@@ -49,8 +54,13 @@ def arrive(*, sem: Literal["", "release", "relaxed"] = "", aligned: Aligned = Tr
     ...
 
 
-@ptx("barrier.cluster.wait{.sem}{.aligned};", isa=lambda v: (8, 0) if v.sem else (7, 8),
-     arch="sm_90", effects="memory convergent", section=SECTION)
+@ptx(
+    "barrier.cluster.wait{.sem}{.aligned};",
+    isa=lambda v: (8, 0) if v.sem else (7, 8),
+    arch="sm_90",
+    effects="memory convergent",
+    section=SECTION,
+)
 def wait(*, sem: Literal["", "acquire"] = "", aligned: Aligned = True) -> None:
     """Wait until all threads of the cluster have arrived on the cluster barrier.
 
@@ -63,113 +73,193 @@ def wait(*, sem: Literal["", "acquire"] = "", aligned: Aligned = True) -> None:
     ...
 
 
-@ptx("mov.u32 {ret}, %cluster_ctarank;", isa=(7, 8), arch="sm_90", effects="pure",
-     section=SPECIAL_REGISTERS + ": %cluster_ctarank")
+@ptx(
+    "mov.u32 {ret}, %cluster_ctarank;",
+    isa=(7, 8),
+    arch="sm_90",
+    effects="pure",
+    section=SPECIAL_REGISTERS + ": %cluster_ctarank",
+)
 def cta_rank() -> U32:
     """Return the rank of this block in its cluster, 0 to :func:`num_ctas` - 1."""
     ...
 
 
-@ptx("mov.u32 {ret}, %cluster_nctarank;", isa=(7, 8), arch="sm_90", effects="pure",
-     section=SPECIAL_REGISTERS + ": %cluster_nctarank")
+@ptx(
+    "mov.u32 {ret}, %cluster_nctarank;",
+    isa=(7, 8),
+    arch="sm_90",
+    effects="pure",
+    section=SPECIAL_REGISTERS + ": %cluster_nctarank",
+)
 def num_ctas() -> U32:
     """Return the number of blocks in the cluster."""
     ...
 
 
-@ptx("mov.u32 {ret}, %cluster_ctaid.x;", isa=(7, 8), arch="sm_90", effects="pure",
-     section=SPECIAL_REGISTERS + ": %cluster_ctaid")
+@ptx(
+    "mov.u32 {ret}, %cluster_ctaid.x;",
+    isa=(7, 8),
+    arch="sm_90",
+    effects="pure",
+    section=SPECIAL_REGISTERS + ": %cluster_ctaid",
+)
 def cta_id_x() -> U32:
     """Return the x index of this block in its cluster."""
     ...
 
 
-@ptx("mov.u32 {ret}, %cluster_ctaid.y;", isa=(7, 8), arch="sm_90", effects="pure",
-     section=SPECIAL_REGISTERS + ": %cluster_ctaid")
+@ptx(
+    "mov.u32 {ret}, %cluster_ctaid.y;",
+    isa=(7, 8),
+    arch="sm_90",
+    effects="pure",
+    section=SPECIAL_REGISTERS + ": %cluster_ctaid",
+)
 def cta_id_y() -> U32:
     """Return the y index of this block in its cluster."""
     ...
 
 
-@ptx("mov.u32 {ret}, %cluster_ctaid.z;", isa=(7, 8), arch="sm_90", effects="pure",
-     section=SPECIAL_REGISTERS + ": %cluster_ctaid")
+@ptx(
+    "mov.u32 {ret}, %cluster_ctaid.z;",
+    isa=(7, 8),
+    arch="sm_90",
+    effects="pure",
+    section=SPECIAL_REGISTERS + ": %cluster_ctaid",
+)
 def cta_id_z() -> U32:
     """Return the z index of this block in its cluster."""
     ...
 
 
-@ptx("mov.u32 {ret}, %cluster_nctaid.x;", isa=(7, 8), arch="sm_90", effects="pure",
-     section=SPECIAL_REGISTERS + ": %cluster_nctaid")
+@ptx(
+    "mov.u32 {ret}, %cluster_nctaid.x;",
+    isa=(7, 8),
+    arch="sm_90",
+    effects="pure",
+    section=SPECIAL_REGISTERS + ": %cluster_nctaid",
+)
 def num_cta_x() -> U32:
     """Return the number of blocks of the cluster along x."""
     ...
 
 
-@ptx("mov.u32 {ret}, %cluster_nctaid.y;", isa=(7, 8), arch="sm_90", effects="pure",
-     section=SPECIAL_REGISTERS + ": %cluster_nctaid")
+@ptx(
+    "mov.u32 {ret}, %cluster_nctaid.y;",
+    isa=(7, 8),
+    arch="sm_90",
+    effects="pure",
+    section=SPECIAL_REGISTERS + ": %cluster_nctaid",
+)
 def num_cta_y() -> U32:
     """Return the number of blocks of the cluster along y."""
     ...
 
 
-@ptx("mov.u32 {ret}, %cluster_nctaid.z;", isa=(7, 8), arch="sm_90", effects="pure",
-     section=SPECIAL_REGISTERS + ": %cluster_nctaid")
+@ptx(
+    "mov.u32 {ret}, %cluster_nctaid.z;",
+    isa=(7, 8),
+    arch="sm_90",
+    effects="pure",
+    section=SPECIAL_REGISTERS + ": %cluster_nctaid",
+)
 def num_cta_z() -> U32:
     """Return the number of blocks of the cluster along z."""
     ...
 
 
-@ptx("mov.u32 {ret}, %clusterid.x;", isa=(7, 8), arch="sm_90", effects="pure",
-     section=SPECIAL_REGISTERS + ": %clusterid")
+@ptx(
+    "mov.u32 {ret}, %clusterid.x;",
+    isa=(7, 8),
+    arch="sm_90",
+    effects="pure",
+    section=SPECIAL_REGISTERS + ": %clusterid",
+)
 def cluster_id_x() -> U32:
     """Return the x index of this cluster in the grid."""
     ...
 
 
-@ptx("mov.u32 {ret}, %clusterid.y;", isa=(7, 8), arch="sm_90", effects="pure",
-     section=SPECIAL_REGISTERS + ": %clusterid")
+@ptx(
+    "mov.u32 {ret}, %clusterid.y;",
+    isa=(7, 8),
+    arch="sm_90",
+    effects="pure",
+    section=SPECIAL_REGISTERS + ": %clusterid",
+)
 def cluster_id_y() -> U32:
     """Return the y index of this cluster in the grid."""
     ...
 
 
-@ptx("mov.u32 {ret}, %clusterid.z;", isa=(7, 8), arch="sm_90", effects="pure",
-     section=SPECIAL_REGISTERS + ": %clusterid")
+@ptx(
+    "mov.u32 {ret}, %clusterid.z;",
+    isa=(7, 8),
+    arch="sm_90",
+    effects="pure",
+    section=SPECIAL_REGISTERS + ": %clusterid",
+)
 def cluster_id_z() -> U32:
     """Return the z index of this cluster in the grid."""
     ...
 
 
-@ptx("mov.u32 {ret}, %nclusterid.x;", isa=(7, 8), arch="sm_90", effects="pure",
-     section=SPECIAL_REGISTERS + ": %nclusterid")
+@ptx(
+    "mov.u32 {ret}, %nclusterid.x;",
+    isa=(7, 8),
+    arch="sm_90",
+    effects="pure",
+    section=SPECIAL_REGISTERS + ": %nclusterid",
+)
 def num_cluster_x() -> U32:
     """Return the number of clusters of the grid along x."""
     ...
 
 
-@ptx("mov.u32 {ret}, %nclusterid.y;", isa=(7, 8), arch="sm_90", effects="pure",
-     section=SPECIAL_REGISTERS + ": %nclusterid")
+@ptx(
+    "mov.u32 {ret}, %nclusterid.y;",
+    isa=(7, 8),
+    arch="sm_90",
+    effects="pure",
+    section=SPECIAL_REGISTERS + ": %nclusterid",
+)
 def num_cluster_y() -> U32:
     """Return the number of clusters of the grid along y."""
     ...
 
 
-@ptx("mov.u32 {ret}, %nclusterid.z;", isa=(7, 8), arch="sm_90", effects="pure",
-     section=SPECIAL_REGISTERS + ": %nclusterid")
+@ptx(
+    "mov.u32 {ret}, %nclusterid.z;",
+    isa=(7, 8),
+    arch="sm_90",
+    effects="pure",
+    section=SPECIAL_REGISTERS + ": %nclusterid",
+)
 def num_cluster_z() -> U32:
     """Return the number of clusters of the grid along z."""
     ...
 
 
-@ptx("mov.pred {ret}, %is_explicit_cluster;", isa=(7, 8), arch="sm_90", effects="pure",
-     section=SPECIAL_REGISTERS + ": %is_explicit_cluster")
+@ptx(
+    "mov.pred {ret}, %is_explicit_cluster;",
+    isa=(7, 8),
+    arch="sm_90",
+    effects="pure",
+    section=SPECIAL_REGISTERS + ": %is_explicit_cluster",
+)
 def is_explicit() -> Pred:
     """Return whether the launch asked for clusters."""
     ...
 
 
-@ptx("mapa.shared::cluster.u32 {ret}, {address}, {rank};", isa=(7, 8), arch="sm_90",
-     effects="pure", section=DATA_MOVEMENT + ": mapa")
+@ptx(
+    "mapa.shared::cluster.u32 {ret}, {address}, {rank};",
+    isa=(7, 8),
+    arch="sm_90",
+    effects="pure",
+    section=DATA_MOVEMENT + ": mapa",
+)
 def mapa(address: Shared, rank: U32) -> Cluster:
     """Return the cluster address of the same place in the block of rank ``rank``.
 
@@ -182,8 +272,13 @@ def mapa(address: Shared, rank: U32) -> Cluster:
     ...
 
 
-@ptx("getctarank.shared::cluster.u32 {ret}, {address};", isa=(7, 8), arch="sm_90",
-     effects="pure", section=DATA_MOVEMENT + ": getctarank")
+@ptx(
+    "getctarank.shared::cluster.u32 {ret}, {address};",
+    isa=(7, 8),
+    arch="sm_90",
+    effects="pure",
+    section=DATA_MOVEMENT + ": getctarank",
+)
 def get_cta_rank(address: Cluster) -> U32:
     """Return the rank of the block that a cluster address points into.
 
@@ -217,10 +312,18 @@ def _strong(v: Variant) -> str | None:
     return None
 
 
-@ptx("ld{.sem}{.scope}.shared::cluster{.vec}.{type} {ret}, [{address}];", isa=(7, 8), arch="sm_90",
-     check=_strong, section=DATA_MOVEMENT + ": ld")
+@ptx(
+    "ld{.sem}{.scope}.shared::cluster{.vec}.{type} {ret}, [{address}];",
+    isa=(7, 8),
+    arch="sm_90",
+    check=_strong,
+    section=DATA_MOVEMENT + ": ld",
+)
 def load(
-    address: Cluster, *, type: Type = "u32", vec: Literal["", "v2", "v4"] = "",
+    address: Cluster,
+    *,
+    type: Type = "u32",
+    vec: Literal["", "v2", "v4"] = "",
     sem: Literal["", "relaxed", "acquire"] = "",
     scope: Literal["", "cta", "cluster", "gpu", "sys"] = "",
 ) -> Data:
@@ -238,10 +341,19 @@ def load(
     ...
 
 
-@ptx("st{.sem}{.scope}.shared::cluster{.vec}.{type} [{address}], {value};", isa=(7, 8),
-     arch="sm_90", check=_strong, section=DATA_MOVEMENT + ": st")
+@ptx(
+    "st{.sem}{.scope}.shared::cluster{.vec}.{type} [{address}], {value};",
+    isa=(7, 8),
+    arch="sm_90",
+    check=_strong,
+    section=DATA_MOVEMENT + ": st",
+)
 def store(
-    address: Cluster, value: Data, *, type: Type = "u32", vec: Literal["", "v2", "v4"] = "",
+    address: Cluster,
+    value: Data,
+    *,
+    type: Type = "u32",
+    vec: Literal["", "v2", "v4"] = "",
     sem: Literal["", "relaxed", "release"] = "",
     scope: Literal["", "cta", "cluster", "gpu", "sys"] = "",
 ) -> None:
@@ -267,11 +379,19 @@ def _async_check(v: Variant) -> str | None:
     return None
 
 
-@ptx("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes{.vec}.{type} "
-     "[{address}], {value}, [{bar}];",
-     isa=(8, 1), arch="sm_90", check=_async_check, section=DATA_MOVEMENT + ": st.async")
+@ptx(
+    "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes{.vec}.{type} "
+    "[{address}], {value}, [{bar}];",
+    isa=(8, 1),
+    arch="sm_90",
+    check=_async_check,
+    section=DATA_MOVEMENT + ": st.async",
+)
 def st_async(
-    address: Cluster, value: Data, bar: Cluster, *,
+    address: Cluster,
+    value: Data,
+    bar: Cluster,
+    *,
     type: Literal["b32", "u32", "s32", "f32", "b64", "u64", "s64", "f64"] = "b32",
     vec: Literal["", "v2", "v4"] = "",
 ) -> None:
@@ -289,11 +409,20 @@ def st_async(
     ...
 
 
-@ptx("red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.{op}.{type} "
-     "[{address}], {value}, [{bar}];",
-     isa=(8, 1), arch="sm_90", check=cluster_type, section=PARALLEL + ": red.async")
+@ptx(
+    "red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.{op}.{type} "
+    "[{address}], {value}, [{bar}];",
+    isa=(8, 1),
+    arch="sm_90",
+    check=cluster_type,
+    section=PARALLEL + ": red.async",
+)
 def red_async(
-    address: Cluster, value: Annotated[int, chosen(_kind)], bar: Cluster, *, op: ReductionOp,
+    address: Cluster,
+    value: Annotated[int, chosen(_kind)],
+    bar: Cluster,
+    *,
+    op: ReductionOp,
     type: Literal["u32", "s32", "u64", "b32"] = "u32",
 ) -> None:
     """Combine a value into another block's shared memory and signal its bytes on an mbarrier.

@@ -90,8 +90,13 @@ def _isa16(v: Variant) -> tuple[int, int]:
     return (8, 1) if v.satfinite else (7, 0)
 
 
-@ptx("cvt.{rounding}{.relu}{.satfinite}.bf16x2.f32 {ret}, {hi}, {lo};",
-     isa=_isa16, arch="sm_80", effects="pure", section=SECTION)
+@ptx(
+    "cvt.{rounding}{.relu}{.satfinite}.bf16x2.f32 {ret}, {hi}, {lo};",
+    isa=_isa16,
+    arch="sm_80",
+    effects="pure",
+    section=SECTION,
+)
 def cvt_bf16x2_f32(
     hi: F32, lo: F32, *, rounding: NearestOrZero = "rn", relu: Flag = False, satfinite: Flag = False
 ) -> U32:
@@ -107,8 +112,13 @@ def cvt_bf16x2_f32(
     ...
 
 
-@ptx("cvt.{rounding}{.relu}{.satfinite}.f16x2.f32 {ret}, {hi}, {lo};",
-     isa=_isa16, arch="sm_80", effects="pure", section=SECTION)
+@ptx(
+    "cvt.{rounding}{.relu}{.satfinite}.f16x2.f32 {ret}, {hi}, {lo};",
+    isa=_isa16,
+    arch="sm_80",
+    effects="pure",
+    section=SECTION,
+)
 def cvt_f16x2_f32(
     hi: F32, lo: F32, *, rounding: NearestOrZero = "rn", relu: Flag = False, satfinite: Flag = False
 ) -> U32:
@@ -124,8 +134,13 @@ def cvt_f16x2_f32(
     ...
 
 
-@ptx("cvt.{rounding}{.relu}{.satfinite}.bf16.f32 {ret}, {value};",
-     isa=_isa16, arch="sm_80", effects="pure", section=SECTION)
+@ptx(
+    "cvt.{rounding}{.relu}{.satfinite}.bf16.f32 {ret}, {value};",
+    isa=_isa16,
+    arch="sm_80",
+    effects="pure",
+    section=SECTION,
+)
 def cvt_bf16_f32(
     value: F32, *, rounding: NearestOrZero = "rn", relu: Flag = False, satfinite: Flag = False
 ) -> U16:
@@ -133,8 +148,13 @@ def cvt_bf16_f32(
     ...
 
 
-@ptx("cvt.{rounding}{.relu}{.satfinite}.f16.f32 {ret}, {value};",
-     isa=_isa16, arch="sm_80", effects="pure", section=SECTION)
+@ptx(
+    "cvt.{rounding}{.relu}{.satfinite}.f16.f32 {ret}, {value};",
+    isa=_isa16,
+    arch="sm_80",
+    effects="pure",
+    section=SECTION,
+)
 def cvt_f16_f32(
     value: F32, *, rounding: NearestOrZero = "rn", relu: Flag = False, satfinite: Flag = False
 ) -> U16:
@@ -142,16 +162,19 @@ def cvt_f16_f32(
     ...
 
 
-@ptx("cvt{.ftz}.f32.f16 {ret}, {value};", isa=(7, 0), arch="sm_80", effects="pure",
-     section=SECTION)
+@ptx("cvt{.ftz}.f32.f16 {ret}, {value};", isa=(7, 0), arch="sm_80", effects="pure", section=SECTION)
 def cvt_f32_f16(value: U16, *, ftz: Flag = False) -> F32:
     """Widen the 16 bits of a float16 to float32; ``ftz`` flushes subnormals to 0."""
     ...
 
 
-@ptx("cvt{.ftz}.f32.bf16 {ret}, {value};", isa=lambda v: (7, 8) if v.ftz else (7, 1),
-     arch=lambda v: "sm_90" if v.ftz else "sm_80", effects="pure",
-     section=SECTION)
+@ptx(
+    "cvt{.ftz}.f32.bf16 {ret}, {value};",
+    isa=lambda v: (7, 8) if v.ftz else (7, 1),
+    arch=lambda v: "sm_90" if v.ftz else "sm_80",
+    effects="pure",
+    section=SECTION,
+)
 def cvt_f32_bf16(value: U16, *, ftz: Flag = False) -> F32:
     """Widen the 16 bits of a bfloat16 to float32; ``ftz`` flushes subnormals to 0."""
     ...
@@ -175,10 +198,19 @@ def _tf32_check(v: Variant) -> str | None:
     return None
 
 
-@ptx("cvt.{rounding}{.satfinite}{.relu}.tf32.f32 {ret}, {value};",
-     isa=_tf32_isa, arch=_tf32_arch, effects="pure", check=_tf32_check, section=SECTION)
+@ptx(
+    "cvt.{rounding}{.satfinite}{.relu}.tf32.f32 {ret}, {value};",
+    isa=_tf32_isa,
+    arch=_tf32_arch,
+    effects="pure",
+    check=_tf32_check,
+    section=SECTION,
+)
 def cvt_tf32_f32(
-    value: F32, *, rounding: Literal["rna", "rn", "rz"] = "rn", relu: Flag = False,
+    value: F32,
+    *,
+    rounding: Literal["rna", "rn", "rz"] = "rn",
+    relu: Flag = False,
     satfinite: Flag = False,
 ) -> U32:
     """Round a float32 to tf32: a float32 bit pattern whose low 13 bits are 0.
@@ -193,64 +225,109 @@ def cvt_tf32_f32(
     ...
 
 
-@ptx("cvt.rn.satfinite{.relu}.e4m3x2.f32 {ret}, {hi}, {lo};",
-     isa=(7, 8), arch="sm_90", effects="pure", section=SECTION)
+@ptx(
+    "cvt.rn.satfinite{.relu}.e4m3x2.f32 {ret}, {hi}, {lo};",
+    isa=(7, 8),
+    arch="sm_90",
+    effects="pure",
+    section=SECTION,
+)
 def cvt_e4m3x2_f32(hi: F32, lo: F32, *, relu: Flag = False) -> U16:
     """Round two float32 to a pair of e4m3, clamped to +-448; ``hi`` in the upper byte."""
     ...
 
 
-@ptx("cvt.rn.satfinite{.relu}.e5m2x2.f32 {ret}, {hi}, {lo};",
-     isa=(7, 8), arch="sm_90", effects="pure", section=SECTION)
+@ptx(
+    "cvt.rn.satfinite{.relu}.e5m2x2.f32 {ret}, {hi}, {lo};",
+    isa=(7, 8),
+    arch="sm_90",
+    effects="pure",
+    section=SECTION,
+)
 def cvt_e5m2x2_f32(hi: F32, lo: F32, *, relu: Flag = False) -> U16:
     """Round two float32 to a pair of e5m2, clamped to +-57344; ``hi`` in the upper byte."""
     ...
 
 
-@ptx("cvt.rn.satfinite{.relu}.e4m3x2.f16x2 {ret}, {value};",
-     isa=(7, 8), arch="sm_90", effects="pure", section=SECTION)
+@ptx(
+    "cvt.rn.satfinite{.relu}.e4m3x2.f16x2 {ret}, {value};",
+    isa=(7, 8),
+    arch="sm_90",
+    effects="pure",
+    section=SECTION,
+)
 def cvt_e4m3x2_f16x2(value: U32, *, relu: Flag = False) -> U16:
     """Round a pair of float16 to a pair of e4m3, clamped to +-448."""
     ...
 
 
-@ptx("cvt.rn.satfinite{.relu}.e5m2x2.f16x2 {ret}, {value};",
-     isa=(7, 8), arch="sm_90", effects="pure", section=SECTION)
+@ptx(
+    "cvt.rn.satfinite{.relu}.e5m2x2.f16x2 {ret}, {value};",
+    isa=(7, 8),
+    arch="sm_90",
+    effects="pure",
+    section=SECTION,
+)
 def cvt_e5m2x2_f16x2(value: U32, *, relu: Flag = False) -> U16:
     """Round a pair of float16 to a pair of e5m2, clamped to +-57344."""
     ...
 
 
-@ptx("cvt.rn{.relu}.f16x2.e4m3x2 {ret}, {value};",
-     isa=(7, 8), arch="sm_90", effects="pure", section=SECTION)
+@ptx(
+    "cvt.rn{.relu}.f16x2.e4m3x2 {ret}, {value};",
+    isa=(7, 8),
+    arch="sm_90",
+    effects="pure",
+    section=SECTION,
+)
 def cvt_f16x2_e4m3x2(value: U16, *, relu: Flag = False) -> U32:
     """Widen a pair of e4m3 to a pair of float16, exactly."""
     ...
 
 
-@ptx("cvt.rn{.relu}.f16x2.e5m2x2 {ret}, {value};",
-     isa=(7, 8), arch="sm_90", effects="pure", section=SECTION)
+@ptx(
+    "cvt.rn{.relu}.f16x2.e5m2x2 {ret}, {value};",
+    isa=(7, 8),
+    arch="sm_90",
+    effects="pure",
+    section=SECTION,
+)
 def cvt_f16x2_e5m2x2(value: U16, *, relu: Flag = False) -> U32:
     """Widen a pair of e5m2 to a pair of float16, exactly."""
     ...
 
 
-@ptx("cvt.rn.satfinite{.relu}.e4m3x2.bf16x2 {ret}, {value};",
-     isa=(9, 1), arch=TCGEN05, effects="pure", section=SECTION)
+@ptx(
+    "cvt.rn.satfinite{.relu}.e4m3x2.bf16x2 {ret}, {value};",
+    isa=(9, 1),
+    arch=TCGEN05,
+    effects="pure",
+    section=SECTION,
+)
 def cvt_e4m3x2_bf16x2(value: U32, *, relu: Flag = False) -> U16:
     """Round a pair of bfloat16 to a pair of e4m3, clamped to +-448."""
     ...
 
 
-@ptx("cvt.rn.satfinite{.relu}.e5m2x2.bf16x2 {ret}, {value};",
-     isa=(9, 1), arch=TCGEN05, effects="pure", section=SECTION)
+@ptx(
+    "cvt.rn.satfinite{.relu}.e5m2x2.bf16x2 {ret}, {value};",
+    isa=(9, 1),
+    arch=TCGEN05,
+    effects="pure",
+    section=SECTION,
+)
 def cvt_e5m2x2_bf16x2(value: U32, *, relu: Flag = False) -> U16:
     """Round a pair of bfloat16 to a pair of e5m2, clamped to +-57344."""
     ...
 
 
-@ptx("cvt.rn{.relu}{.satfinite}{?scale:.scaled::n2::ue8m0}.bf16x2.e4m3x2 {ret}, {value}{, scale};",
-     isa=(9, 2), arch=TCGEN05, effects="pure", section=SECTION)
+@ptx(
+    "cvt.rn{.relu}{.satfinite}{?scale:.scaled::n2::ue8m0}.bf16x2.e4m3x2 {ret}, {value}{, scale};",
+    isa=(9, 2),
+    arch=TCGEN05,
+    effects="pure",
+    section=SECTION,
+)
 def cvt_bf16x2_e4m3x2(
     value: U16, scale: U16 | None = None, *, relu: Flag = False, satfinite: Flag = False
 ) -> U32:
@@ -258,8 +335,13 @@ def cvt_bf16x2_e4m3x2(
     ...
 
 
-@ptx("cvt.rn{.relu}{.satfinite}{?scale:.scaled::n2::ue8m0}.bf16x2.e5m2x2 {ret}, {value}{, scale};",
-     isa=(9, 2), arch=TCGEN05, effects="pure", section=SECTION)
+@ptx(
+    "cvt.rn{.relu}{.satfinite}{?scale:.scaled::n2::ue8m0}.bf16x2.e5m2x2 {ret}, {value}{, scale};",
+    isa=(9, 2),
+    arch=TCGEN05,
+    effects="pure",
+    section=SECTION,
+)
 def cvt_bf16x2_e5m2x2(
     value: U16, scale: U16 | None = None, *, relu: Flag = False, satfinite: Flag = False
 ) -> U32:
@@ -279,8 +361,7 @@ def cvt_bf16_f16(value: U16) -> U16:
     ...
 
 
-@ptx("cvt.rzi.s32.bf16 {ret}, {value};", isa=(7, 8), arch="sm_90", effects="pure",
-     section=SECTION)
+@ptx("cvt.rzi.s32.bf16 {ret}, {value};", isa=(7, 8), arch="sm_90", effects="pure", section=SECTION)
 def cvt_s32_bf16(value: U16) -> S32:
     """Truncate the 16 bits of a bfloat16 to an int32."""
     ...
@@ -296,11 +377,19 @@ Integer = Annotated[int, chosen(_integer_kind)]
 IntegerRounding = Literal["rni", "rzi", "rmi", "rpi"]
 
 
-@ptx("cvt.{rounding}{.sat}.{type}.f32 {ret}, {value};",
-     isa=(7, 0), arch="sm_80", effects="pure", section=SECTION)
+@ptx(
+    "cvt.{rounding}{.sat}.{type}.f32 {ret}, {value};",
+    isa=(7, 0),
+    arch="sm_80",
+    effects="pure",
+    section=SECTION,
+)
 def cvt_int32_f32(
-    value: F32, *, type: Literal["s8", "u8", "s16", "u16", "s32", "u32"],
-    rounding: IntegerRounding = "rni", sat: Flag = False,
+    value: F32,
+    *,
+    type: Literal["s8", "u8", "s16", "u16", "s32", "u32"],
+    rounding: IntegerRounding = "rni",
+    sat: Flag = False,
 ) -> Integer:
     """Round a float32 to an integer of at most 32 bits, in a 32-bit register.
 
@@ -313,8 +402,13 @@ def cvt_int32_f32(
     ...
 
 
-@ptx("cvt.{rounding}.{type}.f32 {ret}, {value};",
-     isa=(7, 0), arch="sm_80", effects="pure", section=SECTION)
+@ptx(
+    "cvt.{rounding}.{type}.f32 {ret}, {value};",
+    isa=(7, 0),
+    arch="sm_80",
+    effects="pure",
+    section=SECTION,
+)
 def cvt_int64_f32(
     value: F32, *, type: Literal["s64", "u64"], rounding: IntegerRounding = "rni"
 ) -> Integer:
@@ -322,9 +416,13 @@ def cvt_int64_f32(
     ...
 
 
-@ptx("cvt.pack.sat.{type}.s32.b32 {ret}, {hi}, {lo}, {rest};",
-     isa=(7, 0), arch="sm_80", effects="pure",
-     section="9.7.9.23 Data Movement and Conversion Instructions: cvt.pack")
+@ptx(
+    "cvt.pack.sat.{type}.s32.b32 {ret}, {hi}, {lo}, {rest};",
+    isa=(7, 0),
+    arch="sm_80",
+    effects="pure",
+    section="9.7.9.23 Data Movement and Conversion Instructions: cvt.pack",
+)
 def cvt_pack_sat(hi: U32, lo: U32, rest: U32, *, type: Literal["s8", "u8"]) -> U32:
     """Clamp two int32 to 8 bits and push them below another register's low half.
 
@@ -343,8 +441,7 @@ def pack_b16x2(lo: U16, hi: U16) -> U32:
     ...
 
 
-@ptx("mov.b32 {{{ret0}, {ret1}}}, {value};", isa=(7, 0), arch="sm_80", effects="pure",
-     section=MOV)
+@ptx("mov.b32 {{{ret0}, {ret1}}}, {value};", isa=(7, 0), arch="sm_80", effects="pure", section=MOV)
 def unpack_b16x2(value: U32) -> tuple[U16, U16]:
     """Return the lower and the upper 16 bits of a register."""
     ...
@@ -356,8 +453,7 @@ def pack_f32x2(lo: F32, hi: F32) -> U64:
     ...
 
 
-@ptx("mov.b64 {{{ret0}, {ret1}}}, {value};", isa=(7, 0), arch="sm_80", effects="pure",
-     section=MOV)
+@ptx("mov.b64 {{{ret0}, {ret1}}}, {value};", isa=(7, 0), arch="sm_80", effects="pure", section=MOV)
 def unpack_f32x2(value: U64) -> tuple[F32, F32]:
     """Return the lower and the upper float32 of a 64-bit register."""
     ...

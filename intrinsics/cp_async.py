@@ -26,12 +26,21 @@ def _isa(v: Variant) -> Isa:
     return (7, 4) if v.l2 or v.has("cache_policy") else (7, 0)
 
 
-@ptx("cp.async.ca.shared::cta.global{?cache_policy:.L2::cache_hint}{.l2} [{dst}], [{src}], {size}"
-     "{, src_size}{, cache_policy};",
-     isa=_isa, arch="sm_80", section=SECTION)
+@ptx(
+    "cp.async.ca.shared::cta.global{?cache_policy:.L2::cache_hint}{.l2} [{dst}], [{src}], {size}"
+    "{, src_size}{, cache_policy};",
+    isa=_isa,
+    arch="sm_80",
+    section=SECTION,
+)
 def ca(
-    dst: Shared, src: Global, size: Literal[4, 8, 16], src_size: U32 | None = None,
-    cache_policy: U64 | None = None, *, l2: L2 = "",
+    dst: Shared,
+    src: Global,
+    size: Literal[4, 8, 16],
+    src_size: U32 | None = None,
+    cache_policy: U64 | None = None,
+    *,
+    l2: L2 = "",
 ) -> None:
     """Copy ``size`` bytes through L1 and L2.
 
@@ -48,11 +57,19 @@ def ca(
     ...
 
 
-@ptx("cp.async.cg.shared::cta.global{?cache_policy:.L2::cache_hint}{.l2} [{dst}], [{src}], 16"
-     "{, src_size}{, cache_policy};",
-     isa=_isa, arch="sm_80", section=SECTION)
+@ptx(
+    "cp.async.cg.shared::cta.global{?cache_policy:.L2::cache_hint}{.l2} [{dst}], [{src}], 16"
+    "{, src_size}{, cache_policy};",
+    isa=_isa,
+    arch="sm_80",
+    section=SECTION,
+)
 def cg(
-    dst: Shared, src: Global, src_size: U32 | None = None, cache_policy: U64 | None = None, *,
+    dst: Shared,
+    src: Global,
+    src_size: U32 | None = None,
+    cache_policy: U64 | None = None,
+    *,
     l2: L2 = "",
 ) -> None:
     """Copy 16 bytes through L2 only.
@@ -69,12 +86,21 @@ def cg(
     ...
 
 
-@ptx("cp.async.ca.shared::cta.global{?cache_policy:.L2::cache_hint}{.l2} [{dst}], [{src}], {size}, "
-     "{ignore}{, cache_policy};",
-     isa=(7, 5), arch="sm_80", section=SECTION)
+@ptx(
+    "cp.async.ca.shared::cta.global{?cache_policy:.L2::cache_hint}{.l2} [{dst}], [{src}], {size}, "
+    "{ignore}{, cache_policy};",
+    isa=(7, 5),
+    arch="sm_80",
+    section=SECTION,
+)
 def ca_unless(
-    dst: Shared, src: Global, size: Literal[4, 8, 16], ignore: Pred,
-    cache_policy: U64 | None = None, *, l2: L2 = "",
+    dst: Shared,
+    src: Global,
+    size: Literal[4, 8, 16],
+    ignore: Pred,
+    cache_policy: U64 | None = None,
+    *,
+    l2: L2 = "",
 ) -> None:
     """Copy ``size`` bytes through L1 and L2, or zeros where ``ignore`` is true.
 
@@ -91,9 +117,13 @@ def ca_unless(
     ...
 
 
-@ptx("cp.async.cg.shared::cta.global{?cache_policy:.L2::cache_hint}{.l2} [{dst}], [{src}], 16, "
-     "{ignore}{, cache_policy};",
-     isa=(7, 5), arch="sm_80", section=SECTION)
+@ptx(
+    "cp.async.cg.shared::cta.global{?cache_policy:.L2::cache_hint}{.l2} [{dst}], [{src}], 16, "
+    "{ignore}{, cache_policy};",
+    isa=(7, 5),
+    arch="sm_80",
+    section=SECTION,
+)
 def cg_unless(
     dst: Shared, src: Global, ignore: Pred, cache_policy: U64 | None = None, *, l2: L2 = ""
 ) -> None:
@@ -143,8 +173,12 @@ def wait_all() -> None:
     ...
 
 
-@ptx("cp.async.mbarrier.arrive{.noinc}.shared::cta.b64 [{bar}];", isa=(7, 8), arch="sm_80",
-     section=PARALLEL + ": cp.async.mbarrier.arrive")
+@ptx(
+    "cp.async.mbarrier.arrive{.noinc}.shared::cta.b64 [{bar}];",
+    isa=(7, 8),
+    arch="sm_80",
+    section=PARALLEL + ": cp.async.mbarrier.arrive",
+)
 def mbarrier_arrive(bar: Shared, *, noinc: Literal[False, True] = True) -> None:
     """Arrive on a barrier once this thread's earlier copies have completed.
 

@@ -60,8 +60,12 @@ def proxy_async_all() -> None:
     ...
 
 
-@ptx("fence.proxy.async::generic.acquire.sync_restrict::shared::cluster.cluster;",
-     isa=(8, 6), arch="sm_90", section=SECTION)
+@ptx(
+    "fence.proxy.async::generic.acquire.sync_restrict::shared::cluster.cluster;",
+    isa=(8, 6),
+    arch="sm_90",
+    section=SECTION,
+)
 def proxy_async_acquire() -> None:
     """One-way: later async-proxy accesses to shared memory of the cluster stay behind it.
 
@@ -72,8 +76,12 @@ def proxy_async_acquire() -> None:
     ...
 
 
-@ptx("fence.proxy.async::generic.release.sync_restrict::shared::cta.cluster;",
-     isa=(8, 6), arch="sm_90", section=SECTION)
+@ptx(
+    "fence.proxy.async::generic.release.sync_restrict::shared::cta.cluster;",
+    isa=(8, 6),
+    arch="sm_90",
+    section=SECTION,
+)
 def proxy_async_release() -> None:
     """One-way: this thread's earlier accesses to its CTA's shared memory stay before it.
 
@@ -82,8 +90,12 @@ def proxy_async_release() -> None:
     ...
 
 
-@ptx("fence.acquire.sync_restrict::shared::cluster.cluster;", isa=(8, 6), arch="sm_90",
-     section=SECTION)
+@ptx(
+    "fence.acquire.sync_restrict::shared::cluster.cluster;",
+    isa=(8, 6),
+    arch="sm_90",
+    section=SECTION,
+)
 def acquire_sync_restrict() -> None:
     """Acquire at cluster scope through synchronising objects in shared memory of the cluster.
 
@@ -94,8 +106,7 @@ def acquire_sync_restrict() -> None:
     ...
 
 
-@ptx("fence.release.sync_restrict::shared::cta.cluster;", isa=(8, 6), arch="sm_90",
-     section=SECTION)
+@ptx("fence.release.sync_restrict::shared::cta.cluster;", isa=(8, 6), arch="sm_90", section=SECTION)
 def release_sync_restrict() -> None:
     """Release at cluster scope through synchronising objects in shared memory of this CTA.
 
@@ -129,8 +140,12 @@ def tensormap_release(*, scope: Scope = "gpu") -> None:
     ...
 
 
-@ptx("fence.proxy.tensormap::generic.acquire.{scope} [{tensor_map}], 128;", isa=(8, 3),
-     arch="sm_90", section=SECTION)
+@ptx(
+    "fence.proxy.tensormap::generic.acquire.{scope} [{tensor_map}], 128;",
+    isa=(8, 3),
+    arch="sm_90",
+    section=SECTION,
+)
 def tensormap_acquire(tensor_map: Generic, *, scope: Scope = "gpu") -> None:
     """Make a tensor map that was changed in global memory fit for use by this thread.
 
@@ -146,8 +161,12 @@ def tensormap_acquire(tensor_map: Generic, *, scope: Scope = "gpu") -> None:
     ...
 
 
-@ptx("fence.acq_rel.{scope};", isa=lambda v: _isa(v.scope), arch=lambda v: _arch(v.scope),
-     section=SECTION)
+@ptx(
+    "fence.acq_rel.{scope};",
+    isa=lambda v: _isa(v.scope),
+    arch=lambda v: _arch(v.scope),
+    section=SECTION,
+)
 def acq_rel(*, scope: Scope) -> None:
     """Order this thread's earlier accesses before its later ones, as seen by ``scope``.
 
@@ -159,8 +178,9 @@ def acq_rel(*, scope: Scope) -> None:
     ...
 
 
-@ptx("fence.sc.{scope};", isa=lambda v: _isa(v.scope), arch=lambda v: _arch(v.scope),
-     section=SECTION)
+@ptx(
+    "fence.sc.{scope};", isa=lambda v: _isa(v.scope), arch=lambda v: _arch(v.scope), section=SECTION
+)
 def sc(*, scope: Scope) -> None:
     """Order like :func:`acq_rel`, and put all such fences into one total order.
 

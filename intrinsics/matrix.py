@@ -35,8 +35,13 @@ WideMatrices = Annotated[tuple[int, ...], Regs(U32_KIND, _two_num, note="2 * num
 Packed6Or4 = Literal["b6x16_p32", "b4x16_p64"]
 
 
-@ptx("ldmatrix.sync.aligned.m8n8.x{num}{.trans}.shared::cta.b16 {ret}, [{addr}];",
-     isa=(7, 8), arch="sm_80", effects="memory convergent", section=LOAD)
+@ptx(
+    "ldmatrix.sync.aligned.m8n8.x{num}{.trans}.shared::cta.b16 {ret}, [{addr}];",
+    isa=(7, 8),
+    arch="sm_80",
+    effects="memory convergent",
+    section=LOAD,
+)
 def ldmatrix(
     addr: Shared, *, num: Literal[1, 2, 4], trans: Literal[False, True] = False
 ) -> Matrices:
@@ -54,8 +59,13 @@ def ldmatrix(
     ...
 
 
-@ptx("stmatrix.sync.aligned.m8n8.x{num}{.trans}.shared::cta.b16 [{addr}], {regs};",
-     isa=(7, 8), arch="sm_90", effects="memory convergent", section=STORE)
+@ptx(
+    "stmatrix.sync.aligned.m8n8.x{num}{.trans}.shared::cta.b16 [{addr}], {regs};",
+    isa=(7, 8),
+    arch="sm_90",
+    effects="memory convergent",
+    section=STORE,
+)
 def stmatrix(
     addr: Shared, regs: Matrices, *, num: Literal[1, 2, 4], trans: Literal[False, True] = False
 ) -> None:
@@ -71,9 +81,13 @@ def stmatrix(
     ...
 
 
-@ptx("movmatrix.sync.aligned.m8n8.trans.b16 {ret}, {value};",
-     isa=(7, 8), arch="sm_80", effects="volatile convergent",
-     section="9.7.14.5.17 Warp-level matrix transpose instruction: movmatrix")
+@ptx(
+    "movmatrix.sync.aligned.m8n8.trans.b16 {ret}, {value};",
+    isa=(7, 8),
+    arch="sm_80",
+    effects="volatile convergent",
+    section="9.7.14.5.17 Warp-level matrix transpose instruction: movmatrix",
+)
 def movmatrix(value: U32) -> U32:
     """Transpose an 8 x 8 matrix of 16-bit elements across the registers of a warp.
 
@@ -83,8 +97,13 @@ def movmatrix(value: U32) -> U32:
     ...
 
 
-@ptx("ldmatrix.sync.aligned.m16n16.x{num}.trans.shared::cta.b8 {ret}, [{addr}];",
-     isa=(8, 6), arch=TCGEN05, effects="memory convergent", section=LOAD)
+@ptx(
+    "ldmatrix.sync.aligned.m16n16.x{num}.trans.shared::cta.b8 {ret}, [{addr}];",
+    isa=(8, 6),
+    arch=TCGEN05,
+    effects="memory convergent",
+    section=LOAD,
+)
 def ldmatrix_m16n16_b8(addr: Shared, *, num: Literal[1, 2]) -> WideMatrices:
     """Load 1 or 2 matrices of 16 x 16 bytes, transposed.
 
@@ -98,8 +117,13 @@ def ldmatrix_m16n16_b8(addr: Shared, *, num: Literal[1, 2]) -> WideMatrices:
     ...
 
 
-@ptx("ldmatrix.sync.aligned.m16n16.x{num}.trans.shared::cta.b8x16.{packing} {ret}, [{addr}];",
-     isa=(8, 6), arch=TCGEN05, effects="memory convergent", section=LOAD)
+@ptx(
+    "ldmatrix.sync.aligned.m16n16.x{num}.trans.shared::cta.b8x16.{packing} {ret}, [{addr}];",
+    isa=(8, 6),
+    arch=TCGEN05,
+    effects="memory convergent",
+    section=LOAD,
+)
 def ldmatrix_m16n16_unpack(
     addr: Shared, *, num: Literal[1, 2], packing: Packed6Or4
 ) -> WideMatrices:
@@ -117,11 +141,14 @@ def ldmatrix_m16n16_unpack(
     ...
 
 
-@ptx("ldmatrix.sync.aligned.m8n16.x{num}.shared::cta.b8x16.{packing} {ret}, [{addr}];",
-     isa=(8, 6), arch=TCGEN05, effects="memory convergent", section=LOAD)
-def ldmatrix_m8n16_unpack(
-    addr: Shared, *, num: Literal[1, 2, 4], packing: Packed6Or4
-) -> Matrices:
+@ptx(
+    "ldmatrix.sync.aligned.m8n16.x{num}.shared::cta.b8x16.{packing} {ret}, [{addr}];",
+    isa=(8, 6),
+    arch=TCGEN05,
+    effects="memory convergent",
+    section=LOAD,
+)
+def ldmatrix_m8n16_unpack(addr: Shared, *, num: Literal[1, 2, 4], packing: Packed6Or4) -> Matrices:
     """Load 1, 2 or 4 matrices of 8 x 16 packed 6- or 4-bit elements as bytes.
 
     Args:
@@ -137,8 +164,13 @@ def ldmatrix_m8n16_unpack(
     ...
 
 
-@ptx("stmatrix.sync.aligned.m16n8.x{num}.trans.shared::cta.b8 [{addr}], {regs};",
-     isa=(8, 6), arch=TCGEN05, effects="memory convergent", section=STORE)
+@ptx(
+    "stmatrix.sync.aligned.m16n8.x{num}.trans.shared::cta.b8 [{addr}], {regs};",
+    isa=(8, 6),
+    arch=TCGEN05,
+    effects="memory convergent",
+    section=STORE,
+)
 def stmatrix_m16n8_b8(addr: Shared, regs: Matrices, *, num: Literal[1, 2, 4]) -> None:
     """Store 1, 2 or 4 matrices of 16 x 8 bytes, transposed: 8 rows of 16 bytes each in memory.
 

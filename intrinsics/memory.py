@@ -26,7 +26,11 @@ Scope = Literal["", "cta", "cluster", "gpu", "sys"]
 Vec = Literal["", "v2", "v4"]
 WideVec = Literal["", "v2", "v4", "v8"]
 L1 = Literal[
-    "", "L1::evict_normal", "L1::evict_unchanged", "L1::evict_first", "L1::evict_last",
+    "",
+    "L1::evict_normal",
+    "L1::evict_unchanged",
+    "L1::evict_first",
+    "L1::evict_last",
     "L1::no_allocate",
 ]
 L2 = Literal["", "L2::evict_first", "L2::evict_last", "L2::evict_normal"]
@@ -74,11 +78,20 @@ def _scope_arch(v: Variant) -> str:
     return "sm_90" if v.scope == "cluster" else "sm_80"
 
 
-@ptx("ld{.sem}{.scope}.shared::cta{.vec}.{type} {ret}, [{address}];", isa=(7, 8),
-     arch=_scope_arch, check=_strong, section=LD)
+@ptx(
+    "ld{.sem}{.scope}.shared::cta{.vec}.{type} {ret}, [{address}];",
+    isa=(7, 8),
+    arch=_scope_arch,
+    check=_strong,
+    section=LD,
+)
 def ld_shared(
-    address: Shared, *, type: Type = "u32", vec: Vec = "",
-    sem: Literal["", "relaxed", "acquire"] = "", scope: Scope = "",
+    address: Shared,
+    *,
+    type: Type = "u32",
+    vec: Vec = "",
+    sem: Literal["", "relaxed", "acquire"] = "",
+    scope: Scope = "",
 ) -> Data:
     """Return a value from this block's shared memory.
 
@@ -94,11 +107,21 @@ def ld_shared(
     ...
 
 
-@ptx("st{.sem}{.scope}.shared::cta{.vec}.{type} [{address}], {value};", isa=(7, 8),
-     arch=_scope_arch, check=_strong, section=ST)
+@ptx(
+    "st{.sem}{.scope}.shared::cta{.vec}.{type} [{address}], {value};",
+    isa=(7, 8),
+    arch=_scope_arch,
+    check=_strong,
+    section=ST,
+)
 def st_shared(
-    address: Shared, value: Data, *, type: Type = "u32", vec: Vec = "",
-    sem: Literal["", "relaxed", "release"] = "", scope: Scope = "",
+    address: Shared,
+    value: Data,
+    *,
+    type: Type = "u32",
+    vec: Vec = "",
+    sem: Literal["", "relaxed", "release"] = "",
+    scope: Scope = "",
 ) -> None:
     """Write a value to this block's shared memory.
 
@@ -143,13 +166,25 @@ def _wide_arch(v: Variant) -> str:
     return "sm_100" if _bits(v) == 256 else "sm_80"
 
 
-@ptx("ld.global{.cop}{.nc}{.l1}{.l2}{?cache_policy:.L2::cache_hint}{.prefetch}{.vec}.{type} "
-     "{ret}, [{address}]{, cache_policy};",
-     isa=_hint_isa, arch=_wide_arch, check=_load_check, section=LD)
+@ptx(
+    "ld.global{.cop}{.nc}{.l1}{.l2}{?cache_policy:.L2::cache_hint}{.prefetch}{.vec}.{type} "
+    "{ret}, [{address}]{, cache_policy};",
+    isa=_hint_isa,
+    arch=_wide_arch,
+    check=_load_check,
+    section=LD,
+)
 def ld_global(
-    address: Global, cache_policy: U64 | None = None, *, type: Type = "u32", vec: WideVec = "",
-    nc: Literal[False, True] = False, cop: Literal["", "ca", "cg", "cs", "lu", "cv"] = "",
-    l1: L1 = "", l2: L2 = "", prefetch: Literal["", "L2::64B", "L2::128B", "L2::256B"] = "",
+    address: Global,
+    cache_policy: U64 | None = None,
+    *,
+    type: Type = "u32",
+    vec: WideVec = "",
+    nc: Literal[False, True] = False,
+    cop: Literal["", "ca", "cg", "cs", "lu", "cv"] = "",
+    l1: L1 = "",
+    l2: L2 = "",
+    prefetch: Literal["", "L2::64B", "L2::128B", "L2::256B"] = "",
 ) -> Data:
     """Return a value from global memory, with cache hints.
 
@@ -169,12 +204,24 @@ def ld_global(
     ...
 
 
-@ptx("st.global{.cop}{.l1}{.l2}{?cache_policy:.L2::cache_hint}{.vec}.{type} "
-     "[{address}], {value}{, cache_policy};",
-     isa=_hint_isa, arch=_wide_arch, check=_global_check, section=ST)
+@ptx(
+    "st.global{.cop}{.l1}{.l2}{?cache_policy:.L2::cache_hint}{.vec}.{type} "
+    "[{address}], {value}{, cache_policy};",
+    isa=_hint_isa,
+    arch=_wide_arch,
+    check=_global_check,
+    section=ST,
+)
 def st_global(
-    address: Global, value: Data, cache_policy: U64 | None = None, *, type: Type = "u32",
-    vec: WideVec = "", cop: Literal["", "wb", "cg", "cs", "wt"] = "", l1: L1 = "", l2: L2 = "",
+    address: Global,
+    value: Data,
+    cache_policy: U64 | None = None,
+    *,
+    type: Type = "u32",
+    vec: WideVec = "",
+    cop: Literal["", "wb", "cg", "cs", "wt"] = "",
+    l1: L1 = "",
+    l2: L2 = "",
 ) -> None:
     """Write a value to global memory, with cache hints.
 
@@ -201,11 +248,20 @@ def _strong_arch(v: Variant) -> str:
     return "sm_100" if _bits(v) == 256 else _scope_arch(v)
 
 
-@ptx("ld.{sem}.{scope}.global{.vec}.{type} {ret}, [{address}];", isa=_strong_isa,
-     arch=_strong_arch, check=lambda v: _width(v, 256), section=LD)
+@ptx(
+    "ld.{sem}.{scope}.global{.vec}.{type} {ret}, [{address}];",
+    isa=_strong_isa,
+    arch=_strong_arch,
+    check=lambda v: _width(v, 256),
+    section=LD,
+)
 def ld_global_strong(
-    address: Global, *, type: Type = "u32", vec: WideVec = "",
-    sem: Literal["relaxed", "acquire"], scope: Literal["cta", "cluster", "gpu", "sys"],
+    address: Global,
+    *,
+    type: Type = "u32",
+    vec: WideVec = "",
+    sem: Literal["relaxed", "acquire"],
+    scope: Literal["cta", "cluster", "gpu", "sys"],
 ) -> Data:
     """Return a value from global memory that other threads may be writing.
 
@@ -221,11 +277,21 @@ def ld_global_strong(
     ...
 
 
-@ptx("st.{sem}.{scope}.global{.vec}.{type} [{address}], {value};", isa=_strong_isa,
-     arch=_strong_arch, check=lambda v: _width(v, 256), section=ST)
+@ptx(
+    "st.{sem}.{scope}.global{.vec}.{type} [{address}], {value};",
+    isa=_strong_isa,
+    arch=_strong_arch,
+    check=lambda v: _width(v, 256),
+    section=ST,
+)
 def st_global_strong(
-    address: Global, value: Data, *, type: Type = "u32", vec: WideVec = "",
-    sem: Literal["relaxed", "release"], scope: Literal["cta", "cluster", "gpu", "sys"],
+    address: Global,
+    value: Data,
+    *,
+    type: Type = "u32",
+    vec: WideVec = "",
+    sem: Literal["relaxed", "release"],
+    scope: Literal["cta", "cluster", "gpu", "sys"],
 ) -> None:
     """Write a value to global memory that other threads may be reading.
 
@@ -242,11 +308,13 @@ def st_global_strong(
     ...
 
 
-@ptx("st.bulk.weak.shared::cta [{address}], {size}, 0;", isa=(8, 6), arch="sm_100",
-     section=DATA_MOVEMENT + ": st.bulk")
-def st_bulk_zero(
-    address: Shared, size: Annotated[int, U64_KIND, Imm(0, 16777216, 8)]
-) -> None:
+@ptx(
+    "st.bulk.weak.shared::cta [{address}], {size}, 0;",
+    isa=(8, 6),
+    arch="sm_100",
+    section=DATA_MOVEMENT + ": st.bulk",
+)
+def st_bulk_zero(address: Shared, size: Annotated[int, U64_KIND, Imm(0, 16777216, 8)]) -> None:
     """Fill shared memory with zeros.
 
     Args:
@@ -262,8 +330,13 @@ Primary = Literal["evict_last", "evict_normal", "evict_first", "evict_unchanged"
 Secondary = Literal["", "L2::evict_first", "L2::evict_unchanged"]
 
 
-@ptx("createpolicy.fractional.L2::{primary}{.secondary}.b64 {ret}{, fraction};", isa=(7, 4),
-     arch="sm_80", effects="pure", section=CREATEPOLICY)
+@ptx(
+    "createpolicy.fractional.L2::{primary}{.secondary}.b64 {ret}{, fraction};",
+    isa=(7, 4),
+    arch="sm_80",
+    effects="pure",
+    section=CREATEPOLICY,
+)
 def createpolicy_fractional(
     fraction: F32 | None = None, *, primary: Primary, secondary: Secondary = ""
 ) -> U64:
@@ -279,11 +352,19 @@ def createpolicy_fractional(
     ...
 
 
-@ptx("createpolicy.range.global.L2::{primary}{.secondary}.b64 "
-     "{ret}, [{address}], {primary_size}, {total_size};",
-     isa=(7, 4), arch="sm_80", section=CREATEPOLICY)
+@ptx(
+    "createpolicy.range.global.L2::{primary}{.secondary}.b64 "
+    "{ret}, [{address}], {primary_size}, {total_size};",
+    isa=(7, 4),
+    arch="sm_80",
+    section=CREATEPOLICY,
+)
 def createpolicy_range(
-    address: Global, primary_size: U32, total_size: U32, *, primary: Primary,
+    address: Global,
+    primary_size: U32,
+    total_size: U32,
+    *,
+    primary: Primary,
     secondary: Secondary = "",
 ) -> U64:
     """Return an L2 policy for an address range.
@@ -300,8 +381,13 @@ def createpolicy_range(
     ...
 
 
-@ptx("createpolicy.cvt.L2.b64 {ret}, {access_property};", isa=(7, 4), arch="sm_80",
-     effects="pure", section=CREATEPOLICY)
+@ptx(
+    "createpolicy.cvt.L2.b64 {ret}, {access_property};",
+    isa=(7, 4),
+    arch="sm_80",
+    effects="pure",
+    section=CREATEPOLICY,
+)
 def createpolicy_cvt(access_property: U64) -> U64:
     """Return the L2 policy of a CUDA access property.
 
@@ -313,8 +399,12 @@ def createpolicy_cvt(access_property: U64) -> U64:
     ...
 
 
-@ptx("prefetch.global.{level} [{address}];",
-     isa=lambda v: (7, 4) if "evict" in v.level else (7, 0), arch="sm_80", section=PREFETCH)
+@ptx(
+    "prefetch.global.{level} [{address}];",
+    isa=lambda v: (7, 4) if "evict" in v.level else (7, 0),
+    arch="sm_80",
+    section=PREFETCH,
+)
 def prefetch(
     address: Global, *, level: Literal["L1", "L2", "L2::evict_last", "L2::evict_normal"] = "L2"
 ) -> None:
@@ -329,8 +419,12 @@ def prefetch(
     ...
 
 
-@ptx("applypriority.global.L2::evict_normal [{address}], 128;", isa=(7, 4), arch="sm_80",
-     section=DATA_MOVEMENT + ": applypriority")
+@ptx(
+    "applypriority.global.L2::evict_normal [{address}], 128;",
+    isa=(7, 4),
+    arch="sm_80",
+    section=DATA_MOVEMENT + ": applypriority",
+)
 def apply_priority(address: Global) -> None:
     """Give 128 bytes back the normal eviction priority in L2.
 
@@ -342,8 +436,12 @@ def apply_priority(address: Global) -> None:
     ...
 
 
-@ptx("discard.global.L2 [{address}], 128;", isa=(7, 4), arch="sm_80",
-     section=DATA_MOVEMENT + ": discard")
+@ptx(
+    "discard.global.L2 [{address}], 128;",
+    isa=(7, 4),
+    arch="sm_80",
+    section=DATA_MOVEMENT + ": discard",
+)
 def discard(address: Global) -> None:
     """Drop 128 bytes from L2 without writing them back; their content becomes indeterminate.
 

@@ -88,10 +88,20 @@ B64 = Annotated[tuple[float, ...], Regs(F64_KIND, _count(4, 1), note="k / 4")]
 D64 = Annotated[tuple[float, float, float, float], Regs(F64_KIND, 4)]
 
 
-@ptx(MMA + ".{d_type}.f16.f16.{d_type} {ret}, {a}, {b}, {c};",
-     isa=(7, 0), arch="sm_80", effects="volatile convergent", section=SECTION)
+@ptx(
+    MMA + ".{d_type}.f16.f16.{d_type} {ret}, {a}, {b}, {c};",
+    isa=(7, 0),
+    arch="sm_80",
+    effects="volatile convergent",
+    section=SECTION,
+)
 def f16(
-    a: A16, b: B16, c: DEither, *, k: Literal[16, 8] = 16, d_type: Literal["f32", "f16"] = "f32",
+    a: A16,
+    b: B16,
+    c: DEither,
+    *,
+    k: Literal[16, 8] = 16,
+    d_type: Literal["f32", "f16"] = "f32",
 ) -> DEither:
     """Compute D = A * B + C, f16, 16 x 8 x k.
 
@@ -105,11 +115,14 @@ def f16(
     ...
 
 
-@ptx(MMA + ".f32.bf16.bf16.f32 {ret}, {a}, {b}, {c};",
-     isa=(7, 0), arch="sm_80", effects="volatile convergent", section=SECTION)
-def bf16(
-    a: A16, b: B16, c: DFloat, *, k: Literal[16, 8] = 16
-) -> DFloat:
+@ptx(
+    MMA + ".f32.bf16.bf16.f32 {ret}, {a}, {b}, {c};",
+    isa=(7, 0),
+    arch="sm_80",
+    effects="volatile convergent",
+    section=SECTION,
+)
+def bf16(a: A16, b: B16, c: DFloat, *, k: Literal[16, 8] = 16) -> DFloat:
     """Compute D = A * B + C, bf16 into float32, 16 x 8 x k.
 
     Args:
@@ -121,11 +134,14 @@ def bf16(
     ...
 
 
-@ptx(MMA + ".f32.tf32.tf32.f32 {ret}, {a}, {b}, {c};",
-     isa=(7, 0), arch="sm_80", effects="volatile convergent", section=SECTION)
-def tf32(
-    a: A32, b: B32, c: DFloat, *, k: Literal[8, 4] = 8
-) -> DFloat:
+@ptx(
+    MMA + ".f32.tf32.tf32.f32 {ret}, {a}, {b}, {c};",
+    isa=(7, 0),
+    arch="sm_80",
+    effects="volatile convergent",
+    section=SECTION,
+)
+def tf32(a: A32, b: B32, c: DFloat, *, k: Literal[8, 4] = 8) -> DFloat:
     """Compute D = A * B + C, tf32 into float32, 16 x 8 x k; A and B are uint32 bit patterns.
 
     Args:
@@ -137,11 +153,22 @@ def tf32(
     ...
 
 
-@ptx(MMA + "{.satfinite}.s32.{a_type}.{b_type}.s32 {ret}, {a}, {b}, {c};",
-     isa=(7, 0), arch="sm_80", effects="volatile convergent", section=SECTION)
+@ptx(
+    MMA + "{.satfinite}.s32.{a_type}.{b_type}.s32 {ret}, {a}, {b}, {c};",
+    isa=(7, 0),
+    arch="sm_80",
+    effects="volatile convergent",
+    section=SECTION,
+)
 def int8(
-    a: A8, b: B8, c: DInteger, *, k: Literal[32, 16] = 32, a_type: Literal["s8", "u8"],
-    b_type: Literal["s8", "u8"], satfinite: Flag = False,
+    a: A8,
+    b: B8,
+    c: DInteger,
+    *,
+    k: Literal[32, 16] = 32,
+    a_type: Literal["s8", "u8"],
+    b_type: Literal["s8", "u8"],
+    satfinite: Flag = False,
 ) -> DInteger:
     """Compute D = A * B + C, 8-bit integers into int32, 16 x 8 x k.
 
@@ -157,11 +184,22 @@ def int8(
     ...
 
 
-@ptx(MMA + "{.satfinite}.s32.{a_type}.{b_type}.s32 {ret}, {a}, {b}, {c};",
-     isa=(7, 0), arch="sm_80", effects="volatile convergent", section=SECTION)
+@ptx(
+    MMA + "{.satfinite}.s32.{a_type}.{b_type}.s32 {ret}, {a}, {b}, {c};",
+    isa=(7, 0),
+    arch="sm_80",
+    effects="volatile convergent",
+    section=SECTION,
+)
 def int4(
-    a: A4, b: B4, c: DInteger, *, k: Literal[64, 32] = 64, a_type: Literal["s4", "u4"],
-    b_type: Literal["s4", "u4"], satfinite: Flag = False,
+    a: A4,
+    b: B4,
+    c: DInteger,
+    *,
+    k: Literal[64, 32] = 64,
+    a_type: Literal["s4", "u4"],
+    b_type: Literal["s4", "u4"],
+    satfinite: Flag = False,
 ) -> DInteger:
     """Compute D = A * B + C, 4-bit integers into int32, 16 x 8 x k; slow on Hopper and later.
 
@@ -185,8 +223,13 @@ def _fp8_isa(v: Variant) -> tuple[int, int]:
     return (8, 4) if v.k == 32 and v.d_type == "f32" else (8, 7)
 
 
-@ptx(MMA + ".s32.b1.b1.s32.{op}.popc {ret}, {a}, {b}, {c};",
-     isa=_b1_isa, arch="sm_80", effects="volatile convergent", section=SECTION)
+@ptx(
+    MMA + ".s32.b1.b1.s32.{op}.popc {ret}, {a}, {b}, {c};",
+    isa=_b1_isa,
+    arch="sm_80",
+    effects="volatile convergent",
+    section=SECTION,
+)
 def b1(
     a: A1, b: B1, c: DInteger, *, k: Literal[256, 128] = 256, op: Literal["and", "xor"]
 ) -> DInteger:
@@ -202,11 +245,22 @@ def b1(
     ...
 
 
-@ptx(MMA + ".{d_type}.{a_type}.{b_type}.{d_type} {ret}, {a}, {b}, {c};",
-     isa=_fp8_isa, arch="sm_89", effects="volatile convergent", section=SECTION)
+@ptx(
+    MMA + ".{d_type}.{a_type}.{b_type}.{d_type} {ret}, {a}, {b}, {c};",
+    isa=_fp8_isa,
+    arch="sm_89",
+    effects="volatile convergent",
+    section=SECTION,
+)
 def fp8(
-    a: A8, b: B8, c: DEither, *, k: Literal[32, 16] = 32, a_type: Literal["e4m3", "e5m2"],
-    b_type: Literal["e4m3", "e5m2"], d_type: Literal["f32", "f16"] = "f32",
+    a: A8,
+    b: B8,
+    c: DEither,
+    *,
+    k: Literal[32, 16] = 32,
+    a_type: Literal["e4m3", "e5m2"],
+    b_type: Literal["e4m3", "e5m2"],
+    d_type: Literal["f32", "f16"] = "f32",
 ) -> DEither:
     """Compute D = A * B + C, fp8, 16 x 8 x k; not faster than f16 on Hopper and Blackwell.
 
@@ -222,11 +276,14 @@ def fp8(
     ...
 
 
-@ptx(MMA + ".f64.f64.f64.f64 {ret}, {a}, {b}, {c};",
-     isa=(7, 8), arch="sm_90", effects="volatile convergent", section=SECTION)
-def f64(
-    a: A64, b: B64, c: D64, *, k: Literal[16, 8, 4] = 16
-) -> D64:
+@ptx(
+    MMA + ".f64.f64.f64.f64 {ret}, {a}, {b}, {c};",
+    isa=(7, 8),
+    arch="sm_90",
+    effects="volatile convergent",
+    section=SECTION,
+)
+def f64(a: A64, b: B64, c: D64, *, k: Literal[16, 8, 4] = 16) -> D64:
     """Compute D = A * B + C, float64, 16 x 8 x k.
 
     Args:
@@ -238,11 +295,17 @@ def f64(
     ...
 
 
-@ptx("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {ret}, {a}, {b}, {c};",
-     isa=(7, 0), arch="sm_80", effects="volatile convergent", section=SECTION)
+@ptx(
+    "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {ret}, {a}, {b}, {c};",
+    isa=(7, 0),
+    arch="sm_80",
+    effects="volatile convergent",
+    section=SECTION,
+)
 def f64_m8n8k4(
-    a: Annotated[tuple[float], Regs(F64_KIND, 1)], b: Annotated[tuple[float], Regs(F64_KIND, 1)],
-    c: Annotated[tuple[float, float], Regs(F64_KIND, 2)]
+    a: Annotated[tuple[float], Regs(F64_KIND, 1)],
+    b: Annotated[tuple[float], Regs(F64_KIND, 1)],
+    c: Annotated[tuple[float, float], Regs(F64_KIND, 2)],
 ) -> Annotated[tuple[float, float], Regs(F64_KIND, 2)]:
     """Compute D = A * B + C, float64, 8 x 8 x 4.
 

@@ -58,12 +58,22 @@ AB8 = Annotated[tuple[int, ...], Regs(U32_KIND, _count(16), note="k / 16")]
 AB4 = Annotated[tuple[int, ...], Regs(U32_KIND, _count(32), note="k / 32")]
 
 
-@ptx(MMA + ".{d_type}.f16.f16.{d_type}" + TAIL,
-     isa=(8, 5), arch="sm_80", effects="volatile convergent", check=_selector({16: 3, 32: 1}),
-     section=SECTION)
+@ptx(
+    MMA + ".{d_type}.f16.f16.{d_type}" + TAIL,
+    isa=(8, 5),
+    arch="sm_80",
+    effects="volatile convergent",
+    check=_selector({16: 3, 32: 1}),
+    section=SECTION,
+)
 def sp_f16(
-    a: AB16, b: AB16, c: DEither, metadata: U32, *,
-    k: Literal[32, 16] = 32, selector: Selector = 0,
+    a: AB16,
+    b: AB16,
+    c: DEither,
+    metadata: U32,
+    *,
+    k: Literal[32, 16] = 32,
+    selector: Selector = 0,
     d_type: Literal["f32", "f16"] = "f32",
 ) -> DEither:
     """Compute D = A * B + C, f16, sparse A, 16 x 8 x k.
@@ -80,12 +90,16 @@ def sp_f16(
     ...
 
 
-@ptx(MMA + ".f32.bf16.bf16.f32" + TAIL,
-     isa=(8, 5), arch="sm_80", effects="volatile convergent", check=_selector({16: 3, 32: 1}),
-     section=SECTION)
+@ptx(
+    MMA + ".f32.bf16.bf16.f32" + TAIL,
+    isa=(8, 5),
+    arch="sm_80",
+    effects="volatile convergent",
+    check=_selector({16: 3, 32: 1}),
+    section=SECTION,
+)
 def sp_bf16(
-    a: AB16, b: AB16, c: DFloat, metadata: U32, *,
-    k: Literal[32, 16] = 32, selector: Selector = 0
+    a: AB16, b: AB16, c: DFloat, metadata: U32, *, k: Literal[32, 16] = 32, selector: Selector = 0
 ) -> DFloat:
     """Compute D = A * B + C, bf16 into float32, sparse A, 16 x 8 x k.
 
@@ -100,12 +114,16 @@ def sp_bf16(
     ...
 
 
-@ptx(MMA + ".f32.tf32.tf32.f32" + TAIL,
-     isa=(8, 5), arch="sm_80", effects="volatile convergent", check=_selector({8: 3, 16: 1}),
-     section=SECTION)
+@ptx(
+    MMA + ".f32.tf32.tf32.f32" + TAIL,
+    isa=(8, 5),
+    arch="sm_80",
+    effects="volatile convergent",
+    check=_selector({8: 3, 16: 1}),
+    section=SECTION,
+)
 def sp_tf32(
-    a: AB32, b: AB32, c: DFloat, metadata: U32, *,
-    k: Literal[16, 8] = 16, selector: Selector = 0
+    a: AB32, b: AB32, c: DFloat, metadata: U32, *, k: Literal[16, 8] = 16, selector: Selector = 0
 ) -> DFloat:
     """Compute D = A * B + C, tf32 into float32, sparse A, 16 x 8 x k.
 
@@ -120,13 +138,25 @@ def sp_tf32(
     ...
 
 
-@ptx(MMA + "{.satfinite}.s32.{a_type}.{b_type}.s32" + TAIL,
-     isa=(8, 5), arch="sm_80", effects="volatile convergent", check=_selector({32: 1, 64: 0}),
-     section=SECTION)
+@ptx(
+    MMA + "{.satfinite}.s32.{a_type}.{b_type}.s32" + TAIL,
+    isa=(8, 5),
+    arch="sm_80",
+    effects="volatile convergent",
+    check=_selector({32: 1, 64: 0}),
+    section=SECTION,
+)
 def sp_int8(
-    a: AB8, b: AB8, c: DInteger, metadata: U32, *,
-    k: Literal[64, 32] = 64, selector: Selector = 0,
-    a_type: Literal["s8", "u8"], b_type: Literal["s8", "u8"], satfinite: Flag = False,
+    a: AB8,
+    b: AB8,
+    c: DInteger,
+    metadata: U32,
+    *,
+    k: Literal[64, 32] = 64,
+    selector: Selector = 0,
+    a_type: Literal["s8", "u8"],
+    b_type: Literal["s8", "u8"],
+    satfinite: Flag = False,
 ) -> DInteger:
     """Compute D = A * B + C, 8-bit integers into int32, sparse A, 16 x 8 x k.
 
@@ -144,13 +174,25 @@ def sp_int8(
     ...
 
 
-@ptx(MMA + "{.satfinite}.s32.{a_type}.{b_type}.s32" + TAIL,
-     isa=(8, 5), arch="sm_80", effects="volatile convergent", check=_selector({64: 1, 128: 0}),
-     section=SECTION)
+@ptx(
+    MMA + "{.satfinite}.s32.{a_type}.{b_type}.s32" + TAIL,
+    isa=(8, 5),
+    arch="sm_80",
+    effects="volatile convergent",
+    check=_selector({64: 1, 128: 0}),
+    section=SECTION,
+)
 def sp_int4(
-    a: AB4, b: AB4, c: DInteger, metadata: U32, *,
-    k: Literal[128, 64] = 128, selector: Selector = 0,
-    a_type: Literal["s4", "u4"], b_type: Literal["s4", "u4"], satfinite: Flag = False,
+    a: AB4,
+    b: AB4,
+    c: DInteger,
+    metadata: U32,
+    *,
+    k: Literal[128, 64] = 128,
+    selector: Selector = 0,
+    a_type: Literal["s4", "u4"],
+    b_type: Literal["s4", "u4"],
+    satfinite: Flag = False,
 ) -> DInteger:
     """Compute D = A * B + C, 4-bit integers into int32, sparse A, 16 x 8 x k.
 
@@ -168,13 +210,24 @@ def sp_int4(
     ...
 
 
-@ptx(MMA + ".f32.{a_type}.{b_type}.f32" + TAIL,
-     isa=(8, 5), arch="sm_89", effects="volatile convergent", check=_selector({64: 0}),
-     section=SECTION)
+@ptx(
+    MMA + ".f32.{a_type}.{b_type}.f32" + TAIL,
+    isa=(8, 5),
+    arch="sm_89",
+    effects="volatile convergent",
+    check=_selector({64: 0}),
+    section=SECTION,
+)
 def sp_fp8(
-    a: AB8, b: AB8, c: DFloat, metadata: U32, *,
-    k: Literal[64] = 64, selector: Selector = 0,
-    a_type: Literal["e4m3", "e5m2"], b_type: Literal["e4m3", "e5m2"],
+    a: AB8,
+    b: AB8,
+    c: DFloat,
+    metadata: U32,
+    *,
+    k: Literal[64] = 64,
+    selector: Selector = 0,
+    a_type: Literal["e4m3", "e5m2"],
+    b_type: Literal["e4m3", "e5m2"],
 ) -> DFloat:
     """Compute D = A * B + C, fp8 into float32, sparse A, 16 x 8 x 64.
 

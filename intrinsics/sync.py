@@ -41,8 +41,13 @@ ALL = 0xFFFFFFFF
 BARRIER = PARALLEL + ": bar / barrier"
 
 
-@ptx("elect.sync _|{ret}, {mask};", isa=(8, 0), arch="sm_90", effects="memory convergent",
-     section=PARALLEL + ": elect.sync")
+@ptx(
+    "elect.sync _|{ret}, {mask};",
+    isa=(8, 0),
+    arch="sm_90",
+    effects="memory convergent",
+    section=PARALLEL + ": elect.sync",
+)
 def elect(mask: U32 = ALL) -> Pred:
     """Return True in exactly one lane of ``mask``, the same one for the same mask.
 
@@ -54,8 +59,13 @@ def elect(mask: U32 = ALL) -> Pred:
     ...
 
 
-@ptx("elect.sync {ret0}|{ret1}, {mask};", isa=(8, 0), arch="sm_90", effects="memory convergent",
-     section=PARALLEL + ": elect.sync")
+@ptx(
+    "elect.sync {ret0}|{ret1}, {mask};",
+    isa=(8, 0),
+    arch="sm_90",
+    effects="memory convergent",
+    section=PARALLEL + ": elect.sync",
+)
 def elect_lane(mask: U32 = ALL) -> tuple[U32, Pred]:
     """Return the lane that is elected and whether this thread is it.
 
@@ -67,8 +77,13 @@ def elect_lane(mask: U32 = ALL) -> tuple[U32, Pred]:
     ...
 
 
-@ptx("barrier.sync{.aligned} {id}{, threads};", isa=(7, 0), arch="sm_80",
-     effects="memory convergent", section=BARRIER)
+@ptx(
+    "barrier.sync{.aligned} {id}{, threads};",
+    isa=(7, 0),
+    arch="sm_80",
+    effects="memory convergent",
+    section=BARRIER,
+)
 def barrier_sync(id: BarrierId, threads: Threads | None = None, *, aligned: Aligned = True) -> None:
     """Arrive on a named barrier of the block and wait for all its participants.
 
@@ -83,8 +98,13 @@ def barrier_sync(id: BarrierId, threads: Threads | None = None, *, aligned: Alig
     ...
 
 
-@ptx("barrier.arrive{.aligned} {id}, {threads};", isa=(7, 0), arch="sm_80",
-     effects="memory convergent", section=BARRIER)
+@ptx(
+    "barrier.arrive{.aligned} {id}, {threads};",
+    isa=(7, 0),
+    arch="sm_80",
+    effects="memory convergent",
+    section=BARRIER,
+)
 def barrier_arrive(id: BarrierId, threads: Threads, *, aligned: Aligned = True) -> None:
     """Arrive on a named barrier of the block without waiting.
 
@@ -99,8 +119,13 @@ def barrier_arrive(id: BarrierId, threads: Threads, *, aligned: Aligned = True) 
     ...
 
 
-@ptx("barrier.red.popc{.aligned}.u32 {ret}, {id}{, threads}, {predicate};", isa=(7, 0),
-     arch="sm_80", effects="memory convergent", section=BARRIER)
+@ptx(
+    "barrier.red.popc{.aligned}.u32 {ret}, {id}{, threads}, {predicate};",
+    isa=(7, 0),
+    arch="sm_80",
+    effects="memory convergent",
+    section=BARRIER,
+)
 def barrier_red_popc(
     id: BarrierId, predicate: Pred, threads: Threads | None = None, *, aligned: Aligned = True
 ) -> U32:
@@ -117,11 +142,20 @@ def barrier_red_popc(
     ...
 
 
-@ptx("barrier.red.{op}{.aligned}.pred {ret}, {id}{, threads}, {predicate};", isa=(7, 0),
-     arch="sm_80", effects="memory convergent", section=BARRIER)
+@ptx(
+    "barrier.red.{op}{.aligned}.pred {ret}, {id}{, threads}, {predicate};",
+    isa=(7, 0),
+    arch="sm_80",
+    effects="memory convergent",
+    section=BARRIER,
+)
 def barrier_red(
-    id: BarrierId, predicate: Pred, threads: Threads | None = None, *,
-    op: Literal["and", "or"], aligned: Aligned = True,
+    id: BarrierId,
+    predicate: Pred,
+    threads: Threads | None = None,
+    *,
+    op: Literal["and", "or"],
+    aligned: Aligned = True,
 ) -> Pred:
     """Wait on a named barrier and return whether ``predicate`` is true in all, or in any, thread.
 
@@ -137,8 +171,13 @@ def barrier_red(
     ...
 
 
-@ptx("bar.warp.sync {mask};", isa=(7, 0), arch="sm_80", effects="memory convergent",
-     section=PARALLEL + ": bar.warp.sync")
+@ptx(
+    "bar.warp.sync {mask};",
+    isa=(7, 0),
+    arch="sm_80",
+    effects="memory convergent",
+    section=PARALLEL + ": bar.warp.sync",
+)
 def warp_sync(mask: U32 = ALL) -> None:
     """Wait for the lanes in ``mask`` and make their ordinary accesses visible to each other.
 
@@ -154,8 +193,13 @@ _SETMAXNREG = ("sm_90a", *TCGEN05)
 Registers = Annotated[int, Imm(24, 256, 8)]
 
 
-@ptx("setmaxnreg.inc.sync.aligned.u32 {n};", isa=(8, 0), arch=_SETMAXNREG,
-     effects="memory convergent", section=MISCELLANEOUS + ": setmaxnreg")
+@ptx(
+    "setmaxnreg.inc.sync.aligned.u32 {n};",
+    isa=(8, 0),
+    arch=_SETMAXNREG,
+    effects="memory convergent",
+    section=MISCELLANEOUS + ": setmaxnreg",
+)
 def setmaxnreg_inc(n: Registers) -> None:
     """Raise the registers of each thread to ``n``, waiting until the block's pool has them.
 
@@ -169,8 +213,13 @@ def setmaxnreg_inc(n: Registers) -> None:
     ...
 
 
-@ptx("setmaxnreg.dec.sync.aligned.u32 {n};", isa=(8, 0), arch=_SETMAXNREG,
-     effects="memory convergent", section=MISCELLANEOUS + ": setmaxnreg")
+@ptx(
+    "setmaxnreg.dec.sync.aligned.u32 {n};",
+    isa=(8, 0),
+    arch=_SETMAXNREG,
+    effects="memory convergent",
+    section=MISCELLANEOUS + ": setmaxnreg",
+)
 def setmaxnreg_dec(n: Registers) -> None:
     """Give registers back to the block's pool, keeping ``n`` for each thread.
 
@@ -182,8 +231,12 @@ def setmaxnreg_dec(n: Registers) -> None:
     ...
 
 
-@ptx("griddepcontrol.launch_dependents;", isa=(7, 8), arch="sm_90",
-     section=PARALLEL + ": griddepcontrol")
+@ptx(
+    "griddepcontrol.launch_dependents;",
+    isa=(7, 8),
+    arch="sm_90",
+    section=PARALLEL + ": griddepcontrol",
+)
 def launch_dependents() -> None:
     """Allow the next kernel to be launched once all blocks have said so or have finished.
 
@@ -205,8 +258,13 @@ def grid_wait() -> None:
     ...
 
 
-@ptx("nanosleep.u32 {ns};", isa=(7, 0), arch="sm_80", effects="volatile",
-     section=MISCELLANEOUS + ": nanosleep")
+@ptx(
+    "nanosleep.u32 {ns};",
+    isa=(7, 0),
+    arch="sm_80",
+    effects="volatile",
+    section=MISCELLANEOUS + ": nanosleep",
+)
 def nanosleep(ns: U32) -> None:
     """Sleep for about ``ns`` nanoseconds.
 
@@ -218,8 +276,13 @@ def nanosleep(ns: U32) -> None:
     ...
 
 
-@ptx("activemask.b32 {ret};", isa=(7, 0), arch="sm_80", effects="volatile convergent",
-     section=PARALLEL + ": activemask")
+@ptx(
+    "activemask.b32 {ret};",
+    isa=(7, 0),
+    arch="sm_80",
+    effects="volatile convergent",
+    section=PARALLEL + ": activemask",
+)
 def activemask() -> U32:
     """Return the lanes that are executing this very instruction.
 
@@ -230,8 +293,13 @@ def activemask() -> U32:
     ...
 
 
-@ptx("vote.sync.{op}.pred {ret}, {predicate}, {mask};", isa=(7, 0), arch="sm_80",
-     effects="memory convergent", section=PARALLEL + ": vote.sync")
+@ptx(
+    "vote.sync.{op}.pred {ret}, {predicate}, {mask};",
+    isa=(7, 0),
+    arch="sm_80",
+    effects="memory convergent",
+    section=PARALLEL + ": vote.sync",
+)
 def vote(predicate: Pred, mask: U32 = ALL, *, op: Literal["all", "any", "uni"]) -> Pred:
     """Return whether ``predicate`` is true in all or any lane, or the same in all lanes (uni).
 
@@ -245,8 +313,13 @@ def vote(predicate: Pred, mask: U32 = ALL, *, op: Literal["all", "any", "uni"]) 
     ...
 
 
-@ptx("vote.sync.ballot.b32 {ret}, {predicate}, {mask};", isa=(7, 0), arch="sm_80",
-     effects="memory convergent", section=PARALLEL + ": vote.sync")
+@ptx(
+    "vote.sync.ballot.b32 {ret}, {predicate}, {mask};",
+    isa=(7, 0),
+    arch="sm_80",
+    effects="memory convergent",
+    section=PARALLEL + ": vote.sync",
+)
 def vote_ballot(predicate: Pred, mask: U32 = ALL) -> U32:
     """Return the mask of lanes in which ``predicate`` is true.
 
@@ -263,8 +336,13 @@ def _kind(v: Variant) -> Kind:
     return TYPE_KINDS[v.type]
 
 
-@ptx("match.any.sync.{type} {ret}, {value}, {mask};", isa=(7, 0), arch="sm_80",
-     effects="memory convergent", section=PARALLEL + ": match.sync")
+@ptx(
+    "match.any.sync.{type} {ret}, {value}, {mask};",
+    isa=(7, 0),
+    arch="sm_80",
+    effects="memory convergent",
+    section=PARALLEL + ": match.sync",
+)
 def match_any(
     value: Annotated[int, chosen(_kind)], mask: U32 = ALL, *, type: Literal["b32", "b64"] = "b32"
 ) -> U32:
@@ -280,8 +358,13 @@ def match_any(
     ...
 
 
-@ptx("match.all.sync.{type} {ret0}|{ret1}, {value}, {mask};", isa=(7, 0), arch="sm_80",
-     effects="memory convergent", section=PARALLEL + ": match.sync")
+@ptx(
+    "match.all.sync.{type} {ret0}|{ret1}, {value}, {mask};",
+    isa=(7, 0),
+    arch="sm_80",
+    effects="memory convergent",
+    section=PARALLEL + ": match.sync",
+)
 def match_all(
     value: Annotated[int, chosen(_kind)], mask: U32 = ALL, *, type: Literal["b32", "b64"] = "b32"
 ) -> tuple[U32, Pred]:
@@ -304,10 +387,18 @@ def _redux_check(v: Variant) -> str | None:
     return f"op={v.op!r} with type={v.type!r}: {v.op} takes {' or '.join(map(repr, legal))}"
 
 
-@ptx("redux.sync.{op}.{type} {ret}, {value}, {mask};", isa=(7, 0), arch="sm_80", check=_redux_check,
-     effects="memory convergent", section=PARALLEL + ": redux.sync")
+@ptx(
+    "redux.sync.{op}.{type} {ret}, {value}, {mask};",
+    isa=(7, 0),
+    arch="sm_80",
+    check=_redux_check,
+    effects="memory convergent",
+    section=PARALLEL + ": redux.sync",
+)
 def redux(
-    value: Annotated[int, chosen(_kind)], mask: U32 = ALL, *,
+    value: Annotated[int, chosen(_kind)],
+    mask: U32 = ALL,
+    *,
     op: Literal["add", "min", "max", "and", "or", "xor"],
     type: Literal["u32", "s32", "b32"] = "u32",
 ) -> Annotated[int, chosen(_kind)]:
@@ -324,11 +415,20 @@ def redux(
     ...
 
 
-@ptx("redux.sync.{op}{.abs}{.NaN}.f32 {ret}, {value}, {mask};", isa=(8, 6), arch=TCGEN05,
-     effects="memory convergent", section=PARALLEL + ": redux.sync")
+@ptx(
+    "redux.sync.{op}{.abs}{.NaN}.f32 {ret}, {value}, {mask};",
+    isa=(8, 6),
+    arch=TCGEN05,
+    effects="memory convergent",
+    section=PARALLEL + ": redux.sync",
+)
 def redux_f32(
-    value: F32, mask: U32 = ALL, *, op: Literal["min", "max"],
-    abs: Literal[False, True] = False, NaN: Literal[False, True] = False,
+    value: F32,
+    mask: U32 = ALL,
+    *,
+    op: Literal["min", "max"],
+    abs: Literal[False, True] = False,
+    NaN: Literal[False, True] = False,
 ) -> F32:
     """Return the smallest or largest float32 of all lanes in ``mask``.
 
@@ -344,10 +444,19 @@ def redux_f32(
     ...
 
 
-@ptx("shfl.sync.{mode}.b32 {ret0}|{ret1}, {value}, {lane}, {clamp}, {mask};", isa=(7, 0),
-     arch="sm_80", effects="memory convergent", section=PARALLEL + ": shfl.sync")
+@ptx(
+    "shfl.sync.{mode}.b32 {ret0}|{ret1}, {value}, {lane}, {clamp}, {mask};",
+    isa=(7, 0),
+    arch="sm_80",
+    effects="memory convergent",
+    section=PARALLEL + ": shfl.sync",
+)
 def shfl(
-    value: U32, lane: U32, clamp: U32 = 31, mask: U32 = ALL, *,
+    value: U32,
+    lane: U32,
+    clamp: U32 = 31,
+    mask: U32 = ALL,
+    *,
     mode: Literal["idx", "up", "down", "bfly"] = "idx",
 ) -> tuple[U32, Pred]:
     """Return the value of another lane, and whether that lane was in range.

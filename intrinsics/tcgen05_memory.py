@@ -13,8 +13,13 @@ FAMILY = "tcgen05"
 Columns = Annotated[int, U32_KIND, Imm(32, 32, extra=(64, 128, 256, 512))]
 
 
-@ptx("tcgen05.alloc.cta_group::{cta_group}.sync.aligned.shared::cta.b32 [{slot}], {columns};",
-     isa=(8, 6), arch=TCGEN05, effects="memory convergent", section=SECTION + ": alloc")
+@ptx(
+    "tcgen05.alloc.cta_group::{cta_group}.sync.aligned.shared::cta.b32 [{slot}], {columns};",
+    isa=(8, 6),
+    arch=TCGEN05,
+    effects="memory convergent",
+    section=SECTION + ": alloc",
+)
 def alloc(slot: Shared, columns: Columns, *, cta_group: CtaGroup = 1) -> None:
     """Allocate columns of tensor memory and write their address to shared memory.
 
@@ -31,8 +36,13 @@ def alloc(slot: Shared, columns: Columns, *, cta_group: CtaGroup = 1) -> None:
     ...
 
 
-@ptx("tcgen05.dealloc.cta_group::{cta_group}.sync.aligned.b32 {taddr}, {columns};",
-     isa=(8, 6), arch=TCGEN05, effects="memory convergent", section=SECTION + ": dealloc")
+@ptx(
+    "tcgen05.dealloc.cta_group::{cta_group}.sync.aligned.b32 {taddr}, {columns};",
+    isa=(8, 6),
+    arch=TCGEN05,
+    effects="memory convergent",
+    section=SECTION + ": dealloc",
+)
 def dealloc(taddr: Tmem, columns: Columns, *, cta_group: CtaGroup = 1) -> None:
     """Free columns of tensor memory. One full warp executes it (one in each CTA of a pair).
 
@@ -47,8 +57,13 @@ def dealloc(taddr: Tmem, columns: Columns, *, cta_group: CtaGroup = 1) -> None:
     ...
 
 
-@ptx("tcgen05.relinquish_alloc_permit.cta_group::{cta_group}.sync.aligned;",
-     isa=(8, 6), arch=TCGEN05, effects="memory convergent", section=SECTION + ": relinquish")
+@ptx(
+    "tcgen05.relinquish_alloc_permit.cta_group::{cta_group}.sync.aligned;",
+    isa=(8, 6),
+    arch=TCGEN05,
+    effects="memory convergent",
+    section=SECTION + ": relinquish",
+)
 def relinquish_alloc_permit(*, cta_group: CtaGroup = 1) -> None:
     """Give up the right to allocate, so that another CTA on the SM can. A full warp executes it."""
     ...
@@ -87,12 +102,20 @@ N32 = Literal[1, 2, 4, 8, 16, 32]
 Dtype = Literal["f32", "u32", "s32"]
 
 
-@ptx("tcgen05.ld.sync.aligned.32x32b.x{num}{?pack:.pack::16b}.b32 {ret}, "
-     "[{taddr}];",
-     isa=(8, 6), arch=TCGEN05, effects="memory convergent", check=_packed_are_bits,
-     section=SECTION + ": ld")
+@ptx(
+    "tcgen05.ld.sync.aligned.32x32b.x{num}{?pack:.pack::16b}.b32 {ret}, [{taddr}];",
+    isa=(8, 6),
+    arch=TCGEN05,
+    effects="memory convergent",
+    check=_packed_are_bits,
+    section=SECTION + ": ld",
+)
 def ld_32x32b(
-    taddr: Tmem, *, num: N128, pack: Flag = False, dtype: Dtype = "f32",
+    taddr: Tmem,
+    *,
+    num: N128,
+    pack: Flag = False,
+    dtype: Dtype = "f32",
 ) -> R1:
     """Load 32 lanes of tensor memory into registers, num columns.
 
@@ -109,12 +132,20 @@ def ld_32x32b(
     ...
 
 
-@ptx("tcgen05.ld.sync.aligned.16x64b.x{num}{?pack:.pack::16b}.b32 {ret}, "
-     "[{taddr}];",
-     isa=(8, 6), arch=TCGEN05, effects="memory convergent", check=_packed_are_bits,
-     section=SECTION + ": ld")
+@ptx(
+    "tcgen05.ld.sync.aligned.16x64b.x{num}{?pack:.pack::16b}.b32 {ret}, [{taddr}];",
+    isa=(8, 6),
+    arch=TCGEN05,
+    effects="memory convergent",
+    check=_packed_are_bits,
+    section=SECTION + ": ld",
+)
 def ld_16x64b(
-    taddr: Tmem, *, num: N128, pack: Flag = False, dtype: Dtype = "f32",
+    taddr: Tmem,
+    *,
+    num: N128,
+    pack: Flag = False,
+    dtype: Dtype = "f32",
 ) -> R1:
     """Load 16 lanes of tensor memory into registers, 2 * num columns.
 
@@ -131,12 +162,20 @@ def ld_16x64b(
     ...
 
 
-@ptx("tcgen05.ld.sync.aligned.16x128b.x{num}{?pack:.pack::16b}.b32 {ret}, "
-     "[{taddr}];",
-     isa=(8, 6), arch=TCGEN05, effects="memory convergent", check=_packed_are_bits,
-     section=SECTION + ": ld")
+@ptx(
+    "tcgen05.ld.sync.aligned.16x128b.x{num}{?pack:.pack::16b}.b32 {ret}, [{taddr}];",
+    isa=(8, 6),
+    arch=TCGEN05,
+    effects="memory convergent",
+    check=_packed_are_bits,
+    section=SECTION + ": ld",
+)
 def ld_16x128b(
-    taddr: Tmem, *, num: N64, pack: Flag = False, dtype: Dtype = "f32",
+    taddr: Tmem,
+    *,
+    num: N64,
+    pack: Flag = False,
+    dtype: Dtype = "f32",
 ) -> R2:
     """Load 16 lanes of tensor memory into registers, 4 * num columns.
 
@@ -153,12 +192,20 @@ def ld_16x128b(
     ...
 
 
-@ptx("tcgen05.ld.sync.aligned.16x256b.x{num}{?pack:.pack::16b}.b32 {ret}, "
-     "[{taddr}];",
-     isa=(8, 6), arch=TCGEN05, effects="memory convergent", check=_packed_are_bits,
-     section=SECTION + ": ld")
+@ptx(
+    "tcgen05.ld.sync.aligned.16x256b.x{num}{?pack:.pack::16b}.b32 {ret}, [{taddr}];",
+    isa=(8, 6),
+    arch=TCGEN05,
+    effects="memory convergent",
+    check=_packed_are_bits,
+    section=SECTION + ": ld",
+)
 def ld_16x256b(
-    taddr: Tmem, *, num: N32, pack: Flag = False, dtype: Dtype = "f32",
+    taddr: Tmem,
+    *,
+    num: N32,
+    pack: Flag = False,
+    dtype: Dtype = "f32",
 ) -> R4:
     """Load 16 lanes of tensor memory into registers, 8 * num columns.
 
@@ -176,12 +223,22 @@ def ld_16x256b(
     ...
 
 
-@ptx("tcgen05.ld.sync.aligned.16x32bx2.x{num}{?pack:.pack::16b}.b32 {ret}, "
-     "[{taddr}], {half_offset};",
-     isa=(8, 6), arch=TCGEN05, effects="memory convergent", check=_packed_are_bits,
-     section=SECTION + ": ld")
+@ptx(
+    "tcgen05.ld.sync.aligned.16x32bx2.x{num}{?pack:.pack::16b}.b32 {ret}, "
+    "[{taddr}], {half_offset};",
+    isa=(8, 6),
+    arch=TCGEN05,
+    effects="memory convergent",
+    check=_packed_are_bits,
+    section=SECTION + ": ld",
+)
 def ld_16x32bx2(
-    taddr: Tmem, *, num: N128, half_offset: HalfOffset, pack: Flag = False, dtype: Dtype = "f32",
+    taddr: Tmem,
+    *,
+    num: N128,
+    half_offset: HalfOffset,
+    pack: Flag = False,
+    dtype: Dtype = "f32",
 ) -> R1:
     """Load 16 lanes of tensor memory into registers, num, twice columns.
 
@@ -200,12 +257,21 @@ def ld_16x32bx2(
     ...
 
 
-@ptx("tcgen05.st.sync.aligned.32x32b.x{num}{?unpack:.unpack::16b}.b32 [{taddr}], "
-     "{regs};",
-     isa=(8, 6), arch=TCGEN05, effects="memory convergent", check=_packed_are_bits,
-     section=SECTION + ": st")
+@ptx(
+    "tcgen05.st.sync.aligned.32x32b.x{num}{?unpack:.unpack::16b}.b32 [{taddr}], {regs};",
+    isa=(8, 6),
+    arch=TCGEN05,
+    effects="memory convergent",
+    check=_packed_are_bits,
+    section=SECTION + ": st",
+)
 def st_32x32b(
-    taddr: Tmem, regs: R1, *, num: N128, unpack: Flag = False, dtype: Dtype = "f32",
+    taddr: Tmem,
+    regs: R1,
+    *,
+    num: N128,
+    unpack: Flag = False,
+    dtype: Dtype = "f32",
 ) -> None:
     """Store registers to 32 lanes of tensor memory, num columns.
 
@@ -222,12 +288,21 @@ def st_32x32b(
     ...
 
 
-@ptx("tcgen05.st.sync.aligned.16x64b.x{num}{?unpack:.unpack::16b}.b32 [{taddr}], "
-     "{regs};",
-     isa=(8, 6), arch=TCGEN05, effects="memory convergent", check=_packed_are_bits,
-     section=SECTION + ": st")
+@ptx(
+    "tcgen05.st.sync.aligned.16x64b.x{num}{?unpack:.unpack::16b}.b32 [{taddr}], {regs};",
+    isa=(8, 6),
+    arch=TCGEN05,
+    effects="memory convergent",
+    check=_packed_are_bits,
+    section=SECTION + ": st",
+)
 def st_16x64b(
-    taddr: Tmem, regs: R1, *, num: N128, unpack: Flag = False, dtype: Dtype = "f32",
+    taddr: Tmem,
+    regs: R1,
+    *,
+    num: N128,
+    unpack: Flag = False,
+    dtype: Dtype = "f32",
 ) -> None:
     """Store registers to 16 lanes of tensor memory, 2 * num columns.
 
@@ -244,12 +319,21 @@ def st_16x64b(
     ...
 
 
-@ptx("tcgen05.st.sync.aligned.16x128b.x{num}{?unpack:.unpack::16b}.b32 [{taddr}], "
-     "{regs};",
-     isa=(8, 6), arch=TCGEN05, effects="memory convergent", check=_packed_are_bits,
-     section=SECTION + ": st")
+@ptx(
+    "tcgen05.st.sync.aligned.16x128b.x{num}{?unpack:.unpack::16b}.b32 [{taddr}], {regs};",
+    isa=(8, 6),
+    arch=TCGEN05,
+    effects="memory convergent",
+    check=_packed_are_bits,
+    section=SECTION + ": st",
+)
 def st_16x128b(
-    taddr: Tmem, regs: R2, *, num: N64, unpack: Flag = False, dtype: Dtype = "f32",
+    taddr: Tmem,
+    regs: R2,
+    *,
+    num: N64,
+    unpack: Flag = False,
+    dtype: Dtype = "f32",
 ) -> None:
     """Store registers to 16 lanes of tensor memory, 4 * num columns.
 
@@ -266,12 +350,21 @@ def st_16x128b(
     ...
 
 
-@ptx("tcgen05.st.sync.aligned.16x256b.x{num}{?unpack:.unpack::16b}.b32 [{taddr}], "
-     "{regs};",
-     isa=(8, 6), arch=TCGEN05, effects="memory convergent", check=_packed_are_bits,
-     section=SECTION + ": st")
+@ptx(
+    "tcgen05.st.sync.aligned.16x256b.x{num}{?unpack:.unpack::16b}.b32 [{taddr}], {regs};",
+    isa=(8, 6),
+    arch=TCGEN05,
+    effects="memory convergent",
+    check=_packed_are_bits,
+    section=SECTION + ": st",
+)
 def st_16x256b(
-    taddr: Tmem, regs: R4, *, num: N32, unpack: Flag = False, dtype: Dtype = "f32",
+    taddr: Tmem,
+    regs: R4,
+    *,
+    num: N32,
+    unpack: Flag = False,
+    dtype: Dtype = "f32",
 ) -> None:
     """Store registers to 16 lanes of tensor memory, 8 * num columns.
 
@@ -288,12 +381,22 @@ def st_16x256b(
     ...
 
 
-@ptx("tcgen05.st.sync.aligned.16x32bx2.x{num}{?unpack:.unpack::16b}.b32 [{taddr}], {half_offset}, "
-     "{regs};",
-     isa=(8, 6), arch=TCGEN05, effects="memory convergent", check=_packed_are_bits,
-     section=SECTION + ": st")
+@ptx(
+    "tcgen05.st.sync.aligned.16x32bx2.x{num}{?unpack:.unpack::16b}.b32 [{taddr}], {half_offset}, "
+    "{regs};",
+    isa=(8, 6),
+    arch=TCGEN05,
+    effects="memory convergent",
+    check=_packed_are_bits,
+    section=SECTION + ": st",
+)
 def st_16x32bx2(
-    taddr: Tmem, regs: R1, *, num: N128, half_offset: HalfOffset, unpack: Flag = False,
+    taddr: Tmem,
+    regs: R1,
+    *,
+    num: N128,
+    half_offset: HalfOffset,
+    unpack: Flag = False,
     dtype: Dtype = "f32",
 ) -> None:
     """Store registers to 16 lanes of tensor memory, num, twice columns.

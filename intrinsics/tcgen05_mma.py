@@ -26,14 +26,25 @@ from nbtc.ptx.spec import ptx
 FAMILY = "tcgen05"
 
 
-@ptx("tcgen05.mma.cta_group::{cta_group}.kind::f16"
-     "{?collector_a:.collector::a::}{collector_a} [{d}], {a_desc}, "
-     "{b_desc}, {idesc}{, disable_lanes}, {scale_d}{, scale_input_d};",
-     isa=(8, 6), arch=TCGEN05, effects="memory",
-     section=SECTION + ": mma")
+@ptx(
+    "tcgen05.mma.cta_group::{cta_group}.kind::f16"
+    "{?collector_a:.collector::a::}{collector_a} [{d}], {a_desc}, "
+    "{b_desc}, {idesc}{, disable_lanes}, {scale_d}{, scale_input_d};",
+    isa=(8, 6),
+    arch=TCGEN05,
+    effects="memory",
+    section=SECTION + ": mma",
+)
 def mma_f16(
-    d: Tmem, a_desc: Descriptor100, b_desc: Descriptor100, idesc: IdescF16, scale_d: Pred = True,
-    disable_lanes: Lanes | None = None, *, cta_group: CtaGroup = 1, scale_input_d: ScaleInputD = 0,
+    d: Tmem,
+    a_desc: Descriptor100,
+    b_desc: Descriptor100,
+    idesc: IdescF16,
+    scale_d: Pred = True,
+    disable_lanes: Lanes | None = None,
+    *,
+    cta_group: CtaGroup = 1,
+    scale_input_d: ScaleInputD = 0,
     collector_a: Collector = "",
 ) -> None:
     """Start D = A * B + D, f16 or bf16, K = 16.
@@ -54,14 +65,25 @@ def mma_f16(
     ...
 
 
-@ptx("tcgen05.mma.cta_group::{cta_group}.kind::tf32"
-     "{?collector_a:.collector::a::}{collector_a} [{d}], {a_desc}, "
-     "{b_desc}, {idesc}{, disable_lanes}, {scale_d}{, scale_input_d};",
-     isa=(8, 6), arch=TCGEN05, effects="memory",
-     section=SECTION + ": mma")
+@ptx(
+    "tcgen05.mma.cta_group::{cta_group}.kind::tf32"
+    "{?collector_a:.collector::a::}{collector_a} [{d}], {a_desc}, "
+    "{b_desc}, {idesc}{, disable_lanes}, {scale_d}{, scale_input_d};",
+    isa=(8, 6),
+    arch=TCGEN05,
+    effects="memory",
+    section=SECTION + ": mma",
+)
 def mma_tf32(
-    d: Tmem, a_desc: Descriptor100, b_desc: Descriptor100, idesc: IdescTf32, scale_d: Pred = True,
-    disable_lanes: Lanes | None = None, *, cta_group: CtaGroup = 1, scale_input_d: ScaleInputD = 0,
+    d: Tmem,
+    a_desc: Descriptor100,
+    b_desc: Descriptor100,
+    idesc: IdescTf32,
+    scale_d: Pred = True,
+    disable_lanes: Lanes | None = None,
+    *,
+    cta_group: CtaGroup = 1,
+    scale_input_d: ScaleInputD = 0,
     collector_a: Collector = "",
 ) -> None:
     """Start D = A * B + D, tf32, K = 8.
@@ -82,14 +104,24 @@ def mma_tf32(
     ...
 
 
-@ptx("tcgen05.mma.cta_group::{cta_group}.kind::f8f6f4"
-     "{?collector_a:.collector::a::}{collector_a} [{d}], {a_desc}, "
-     "{b_desc}, {idesc}{, disable_lanes}, {scale_d};",
-     isa=(8, 6), arch=TCGEN05, effects="memory",
-     section=SECTION + ": mma")
+@ptx(
+    "tcgen05.mma.cta_group::{cta_group}.kind::f8f6f4"
+    "{?collector_a:.collector::a::}{collector_a} [{d}], {a_desc}, "
+    "{b_desc}, {idesc}{, disable_lanes}, {scale_d};",
+    isa=(8, 6),
+    arch=TCGEN05,
+    effects="memory",
+    section=SECTION + ": mma",
+)
 def mma_f8f6f4(
-    d: Tmem, a_desc: Descriptor100, b_desc: Descriptor100, idesc: IdescF8f6f4,
-    scale_d: Pred = True, disable_lanes: Lanes | None = None, *, cta_group: CtaGroup = 1,
+    d: Tmem,
+    a_desc: Descriptor100,
+    b_desc: Descriptor100,
+    idesc: IdescF8f6f4,
+    scale_d: Pred = True,
+    disable_lanes: Lanes | None = None,
+    *,
+    cta_group: CtaGroup = 1,
     collector_a: Collector = "",
 ) -> None:
     """Start D = A * B + D, 8-, 6- and 4-bit floats, K = 32.
@@ -109,14 +141,25 @@ def mma_f8f6f4(
     ...
 
 
-@ptx("tcgen05.mma.cta_group::{cta_group}.kind::i8"
-     "{?collector_a:.collector::a::}{collector_a} [{d}], {a_desc}, "
-     "{b_desc}, {idesc}{, disable_lanes}, {scale_d};",
-     isa=(8, 6), arch="sm_100a", effects="memory",
-     section=SECTION + ": mma")
+@ptx(
+    "tcgen05.mma.cta_group::{cta_group}.kind::i8"
+    "{?collector_a:.collector::a::}{collector_a} [{d}], {a_desc}, "
+    "{b_desc}, {idesc}{, disable_lanes}, {scale_d};",
+    isa=(8, 6),
+    arch="sm_100a",
+    effects="memory",
+    section=SECTION + ": mma",
+)
 def mma_i8(
-    d: Tmem, a_desc: Descriptor100, b_desc: Descriptor100, idesc: IdescI8, scale_d: Pred = True,
-    disable_lanes: Lanes | None = None, *, cta_group: CtaGroup = 1, collector_a: Collector = "",
+    d: Tmem,
+    a_desc: Descriptor100,
+    b_desc: Descriptor100,
+    idesc: IdescI8,
+    scale_d: Pred = True,
+    disable_lanes: Lanes | None = None,
+    *,
+    cta_group: CtaGroup = 1,
+    collector_a: Collector = "",
 ) -> None:
     """Start D = A * B + D, int8 or uint8, K = 32.
 
@@ -135,15 +178,28 @@ def mma_i8(
     ...
 
 
-@ptx("tcgen05.mma.cta_group::{cta_group}.kind::f16{.ashift}"
-     "{?collector_a:.collector::a::}{collector_a} [{d}], [{a}], "
-     "{b_desc}, {idesc}{, disable_lanes}, {scale_d}{, scale_input_d};",
-     isa=(8, 6), arch=TCGEN05, effects="memory", check=no_shift_with_reuse,
-     section=SECTION + ": mma")
+@ptx(
+    "tcgen05.mma.cta_group::{cta_group}.kind::f16{.ashift}"
+    "{?collector_a:.collector::a::}{collector_a} [{d}], [{a}], "
+    "{b_desc}, {idesc}{, disable_lanes}, {scale_d}{, scale_input_d};",
+    isa=(8, 6),
+    arch=TCGEN05,
+    effects="memory",
+    check=no_shift_with_reuse,
+    section=SECTION + ": mma",
+)
 def mma_f16_ts(
-    d: Tmem, a: Tmem, b_desc: Descriptor100, idesc: IdescF16Ts, scale_d: Pred = True,
-    disable_lanes: Lanes | None = None, *, cta_group: CtaGroup = 1, scale_input_d: ScaleInputD = 0,
-    collector_a: Collector = "", ashift: Flag = False,
+    d: Tmem,
+    a: Tmem,
+    b_desc: Descriptor100,
+    idesc: IdescF16Ts,
+    scale_d: Pred = True,
+    disable_lanes: Lanes | None = None,
+    *,
+    cta_group: CtaGroup = 1,
+    scale_input_d: ScaleInputD = 0,
+    collector_a: Collector = "",
+    ashift: Flag = False,
 ) -> None:
     """Start D = A * B + D, f16 or bf16, K = 16, A in tensor memory.
 
@@ -164,15 +220,28 @@ def mma_f16_ts(
     ...
 
 
-@ptx("tcgen05.mma.cta_group::{cta_group}.kind::tf32{.ashift}"
-     "{?collector_a:.collector::a::}{collector_a} [{d}], [{a}], "
-     "{b_desc}, {idesc}{, disable_lanes}, {scale_d}{, scale_input_d};",
-     isa=(8, 6), arch=TCGEN05, effects="memory", check=no_shift_with_reuse,
-     section=SECTION + ": mma")
+@ptx(
+    "tcgen05.mma.cta_group::{cta_group}.kind::tf32{.ashift}"
+    "{?collector_a:.collector::a::}{collector_a} [{d}], [{a}], "
+    "{b_desc}, {idesc}{, disable_lanes}, {scale_d}{, scale_input_d};",
+    isa=(8, 6),
+    arch=TCGEN05,
+    effects="memory",
+    check=no_shift_with_reuse,
+    section=SECTION + ": mma",
+)
 def mma_tf32_ts(
-    d: Tmem, a: Tmem, b_desc: Descriptor100, idesc: IdescTf32Ts, scale_d: Pred = True,
-    disable_lanes: Lanes | None = None, *, cta_group: CtaGroup = 1, scale_input_d: ScaleInputD = 0,
-    collector_a: Collector = "", ashift: Flag = False,
+    d: Tmem,
+    a: Tmem,
+    b_desc: Descriptor100,
+    idesc: IdescTf32Ts,
+    scale_d: Pred = True,
+    disable_lanes: Lanes | None = None,
+    *,
+    cta_group: CtaGroup = 1,
+    scale_input_d: ScaleInputD = 0,
+    collector_a: Collector = "",
+    ashift: Flag = False,
 ) -> None:
     """Start D = A * B + D, tf32, K = 8, A in tensor memory.
 
@@ -193,14 +262,26 @@ def mma_tf32_ts(
     ...
 
 
-@ptx("tcgen05.mma.cta_group::{cta_group}.kind::f8f6f4{.ashift}"
-     "{?collector_a:.collector::a::}{collector_a} [{d}], [{a}], "
-     "{b_desc}, {idesc}{, disable_lanes}, {scale_d};",
-     isa=(8, 6), arch=TCGEN05, effects="memory", check=no_shift_with_reuse,
-     section=SECTION + ": mma")
+@ptx(
+    "tcgen05.mma.cta_group::{cta_group}.kind::f8f6f4{.ashift}"
+    "{?collector_a:.collector::a::}{collector_a} [{d}], [{a}], "
+    "{b_desc}, {idesc}{, disable_lanes}, {scale_d};",
+    isa=(8, 6),
+    arch=TCGEN05,
+    effects="memory",
+    check=no_shift_with_reuse,
+    section=SECTION + ": mma",
+)
 def mma_f8f6f4_ts(
-    d: Tmem, a: Tmem, b_desc: Descriptor100, idesc: IdescF8f6f4Ts, scale_d: Pred = True,
-    disable_lanes: Lanes | None = None, *, cta_group: CtaGroup = 1, collector_a: Collector = "",
+    d: Tmem,
+    a: Tmem,
+    b_desc: Descriptor100,
+    idesc: IdescF8f6f4Ts,
+    scale_d: Pred = True,
+    disable_lanes: Lanes | None = None,
+    *,
+    cta_group: CtaGroup = 1,
+    collector_a: Collector = "",
     ashift: Flag = False,
 ) -> None:
     """Start D = A * B + D, 8-, 6- and 4-bit floats, K = 32, A in tensor memory.
@@ -221,14 +302,26 @@ def mma_f8f6f4_ts(
     ...
 
 
-@ptx("tcgen05.mma.cta_group::{cta_group}.kind::i8{.ashift}"
-     "{?collector_a:.collector::a::}{collector_a} [{d}], [{a}], "
-     "{b_desc}, {idesc}{, disable_lanes}, {scale_d};",
-     isa=(8, 6), arch="sm_100a", effects="memory", check=no_shift_with_reuse,
-     section=SECTION + ": mma")
+@ptx(
+    "tcgen05.mma.cta_group::{cta_group}.kind::i8{.ashift}"
+    "{?collector_a:.collector::a::}{collector_a} [{d}], [{a}], "
+    "{b_desc}, {idesc}{, disable_lanes}, {scale_d};",
+    isa=(8, 6),
+    arch="sm_100a",
+    effects="memory",
+    check=no_shift_with_reuse,
+    section=SECTION + ": mma",
+)
 def mma_i8_ts(
-    d: Tmem, a: Tmem, b_desc: Descriptor100, idesc: IdescI8Ts, scale_d: Pred = True,
-    disable_lanes: Lanes | None = None, *, cta_group: CtaGroup = 1, collector_a: Collector = "",
+    d: Tmem,
+    a: Tmem,
+    b_desc: Descriptor100,
+    idesc: IdescI8Ts,
+    scale_d: Pred = True,
+    disable_lanes: Lanes | None = None,
+    *,
+    cta_group: CtaGroup = 1,
+    collector_a: Collector = "",
     ashift: Flag = False,
 ) -> None:
     """Start D = A * B + D, int8 or uint8, K = 32, A in tensor memory.

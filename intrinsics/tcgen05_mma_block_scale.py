@@ -32,14 +32,26 @@ from nbtc.ptx.spec import ptx
 FAMILY = "tcgen05"
 
 
-@ptx("tcgen05.mma.cta_group::{cta_group}.kind::mxf8f6f4.block_scale{.scale_vec}"
-     "{?collector_a:.collector::a::}{collector_a} [{d}], {a_desc}, "
-     "{b_desc}, {idesc}, [{sfa}], [{sfb}], {scale_d};",
-     isa=block_isa, arch=block_arch, effects="memory",
-     section=SECTION + ": mma")
+@ptx(
+    "tcgen05.mma.cta_group::{cta_group}.kind::mxf8f6f4.block_scale{.scale_vec}"
+    "{?collector_a:.collector::a::}{collector_a} [{d}], {a_desc}, "
+    "{b_desc}, {idesc}, [{sfa}], [{sfb}], {scale_d};",
+    isa=block_isa,
+    arch=block_arch,
+    effects="memory",
+    section=SECTION + ": mma",
+)
 def mma_mxf8f6f4(
-    d: Tmem, a_desc: Descriptor100, b_desc: Descriptor100, idesc: IdescMxf8f6f4, sfa: Tmem,
-    sfb: Tmem, scale_d: Pred = True, *, cta_group: CtaGroup = 1, scale_vec: VecMxf8f6f4 = "",
+    d: Tmem,
+    a_desc: Descriptor100,
+    b_desc: Descriptor100,
+    idesc: IdescMxf8f6f4,
+    sfa: Tmem,
+    sfb: Tmem,
+    scale_d: Pred = True,
+    *,
+    cta_group: CtaGroup = 1,
+    scale_vec: VecMxf8f6f4 = "",
     collector_a: Collector = "",
 ) -> None:
     """Start D = (A * SFA) * (B * SFB) + D, mxf8f6f4, K = 32.
@@ -63,14 +75,26 @@ def mma_mxf8f6f4(
     ...
 
 
-@ptx("tcgen05.mma.cta_group::{cta_group}.kind::mxf4.block_scale{.scale_vec}"
-     "{?collector_a:.collector::a::}{collector_a} [{d}], {a_desc}, "
-     "{b_desc}, {idesc}, [{sfa}], [{sfb}], {scale_d};",
-     isa=block_isa, arch=block_arch, effects="memory",
-     section=SECTION + ": mma")
+@ptx(
+    "tcgen05.mma.cta_group::{cta_group}.kind::mxf4.block_scale{.scale_vec}"
+    "{?collector_a:.collector::a::}{collector_a} [{d}], {a_desc}, "
+    "{b_desc}, {idesc}, [{sfa}], [{sfb}], {scale_d};",
+    isa=block_isa,
+    arch=block_arch,
+    effects="memory",
+    section=SECTION + ": mma",
+)
 def mma_mxf4(
-    d: Tmem, a_desc: Descriptor100, b_desc: Descriptor100, idesc: IdescMxf4, sfa: Tmem, sfb: Tmem,
-    scale_d: Pred = True, *, cta_group: CtaGroup = 1, scale_vec: VecMxf4 = "",
+    d: Tmem,
+    a_desc: Descriptor100,
+    b_desc: Descriptor100,
+    idesc: IdescMxf4,
+    sfa: Tmem,
+    sfb: Tmem,
+    scale_d: Pred = True,
+    *,
+    cta_group: CtaGroup = 1,
+    scale_vec: VecMxf4 = "",
     collector_a: Collector = "",
 ) -> None:
     """Start D = (A * SFA) * (B * SFB) + D, mxf4, K = 64.
@@ -93,14 +117,26 @@ def mma_mxf4(
     ...
 
 
-@ptx("tcgen05.mma.cta_group::{cta_group}.kind::mxf4nvf4.block_scale{.scale_vec}"
-     "{?collector_a:.collector::a::}{collector_a} [{d}], {a_desc}, "
-     "{b_desc}, {idesc}, [{sfa}], [{sfb}], {scale_d};",
-     isa=nvf4_isa, arch=block_arch, effects="memory",
-     section=SECTION + ": mma")
+@ptx(
+    "tcgen05.mma.cta_group::{cta_group}.kind::mxf4nvf4.block_scale{.scale_vec}"
+    "{?collector_a:.collector::a::}{collector_a} [{d}], {a_desc}, "
+    "{b_desc}, {idesc}, [{sfa}], [{sfb}], {scale_d};",
+    isa=nvf4_isa,
+    arch=block_arch,
+    effects="memory",
+    section=SECTION + ": mma",
+)
 def mma_mxf4nvf4(
-    d: Tmem, a_desc: Descriptor100, b_desc: Descriptor100, idesc: IdescMxf4nvf4, sfa: Tmem,
-    sfb: Tmem, scale_d: Pred = True, *, cta_group: CtaGroup = 1, scale_vec: VecMxf4nvf4,
+    d: Tmem,
+    a_desc: Descriptor100,
+    b_desc: Descriptor100,
+    idesc: IdescMxf4nvf4,
+    sfa: Tmem,
+    sfb: Tmem,
+    scale_d: Pred = True,
+    *,
+    cta_group: CtaGroup = 1,
+    scale_vec: VecMxf4nvf4,
     collector_a: Collector = "",
 ) -> None:
     """Start D = (A * SFA) * (B * SFB) + D, mxf4nvf4, K = 64.
@@ -123,14 +159,26 @@ def mma_mxf4nvf4(
     ...
 
 
-@ptx("tcgen05.mma.cta_group::{cta_group}.kind::mxf8f6f4.block_scale{.scale_vec}"
-     "{?collector_a:.collector::a::}{collector_a} [{d}], [{a}], "
-     "{b_desc}, {idesc}, [{sfa}], [{sfb}], {scale_d};",
-     isa=block_isa, arch=block_arch, effects="memory",
-     section=SECTION + ": mma")
+@ptx(
+    "tcgen05.mma.cta_group::{cta_group}.kind::mxf8f6f4.block_scale{.scale_vec}"
+    "{?collector_a:.collector::a::}{collector_a} [{d}], [{a}], "
+    "{b_desc}, {idesc}, [{sfa}], [{sfb}], {scale_d};",
+    isa=block_isa,
+    arch=block_arch,
+    effects="memory",
+    section=SECTION + ": mma",
+)
 def mma_mxf8f6f4_ts(
-    d: Tmem, a: Tmem, b_desc: Descriptor100, idesc: IdescMxf8f6f4Ts, sfa: Tmem, sfb: Tmem,
-    scale_d: Pred = True, *, cta_group: CtaGroup = 1, scale_vec: VecMxf8f6f4 = "",
+    d: Tmem,
+    a: Tmem,
+    b_desc: Descriptor100,
+    idesc: IdescMxf8f6f4Ts,
+    sfa: Tmem,
+    sfb: Tmem,
+    scale_d: Pred = True,
+    *,
+    cta_group: CtaGroup = 1,
+    scale_vec: VecMxf8f6f4 = "",
     collector_a: Collector = "",
 ) -> None:
     """Start D = (A * SFA) * (B * SFB) + D, mxf8f6f4, K = 32, A in tensor memory.
@@ -154,14 +202,26 @@ def mma_mxf8f6f4_ts(
     ...
 
 
-@ptx("tcgen05.mma.cta_group::{cta_group}.kind::mxf4.block_scale{.scale_vec}"
-     "{?collector_a:.collector::a::}{collector_a} [{d}], [{a}], "
-     "{b_desc}, {idesc}, [{sfa}], [{sfb}], {scale_d};",
-     isa=block_isa, arch=block_arch, effects="memory",
-     section=SECTION + ": mma")
+@ptx(
+    "tcgen05.mma.cta_group::{cta_group}.kind::mxf4.block_scale{.scale_vec}"
+    "{?collector_a:.collector::a::}{collector_a} [{d}], [{a}], "
+    "{b_desc}, {idesc}, [{sfa}], [{sfb}], {scale_d};",
+    isa=block_isa,
+    arch=block_arch,
+    effects="memory",
+    section=SECTION + ": mma",
+)
 def mma_mxf4_ts(
-    d: Tmem, a: Tmem, b_desc: Descriptor100, idesc: IdescMxf4Ts, sfa: Tmem, sfb: Tmem,
-    scale_d: Pred = True, *, cta_group: CtaGroup = 1, scale_vec: VecMxf4 = "",
+    d: Tmem,
+    a: Tmem,
+    b_desc: Descriptor100,
+    idesc: IdescMxf4Ts,
+    sfa: Tmem,
+    sfb: Tmem,
+    scale_d: Pred = True,
+    *,
+    cta_group: CtaGroup = 1,
+    scale_vec: VecMxf4 = "",
     collector_a: Collector = "",
 ) -> None:
     """Start D = (A * SFA) * (B * SFB) + D, mxf4, K = 64, A in tensor memory.
@@ -184,14 +244,26 @@ def mma_mxf4_ts(
     ...
 
 
-@ptx("tcgen05.mma.cta_group::{cta_group}.kind::mxf4nvf4.block_scale{.scale_vec}"
-     "{?collector_a:.collector::a::}{collector_a} [{d}], [{a}], "
-     "{b_desc}, {idesc}, [{sfa}], [{sfb}], {scale_d};",
-     isa=nvf4_isa, arch=block_arch, effects="memory",
-     section=SECTION + ": mma")
+@ptx(
+    "tcgen05.mma.cta_group::{cta_group}.kind::mxf4nvf4.block_scale{.scale_vec}"
+    "{?collector_a:.collector::a::}{collector_a} [{d}], [{a}], "
+    "{b_desc}, {idesc}, [{sfa}], [{sfb}], {scale_d};",
+    isa=nvf4_isa,
+    arch=block_arch,
+    effects="memory",
+    section=SECTION + ": mma",
+)
 def mma_mxf4nvf4_ts(
-    d: Tmem, a: Tmem, b_desc: Descriptor100, idesc: IdescMxf4nvf4Ts, sfa: Tmem, sfb: Tmem,
-    scale_d: Pred = True, *, cta_group: CtaGroup = 1, scale_vec: VecMxf4nvf4,
+    d: Tmem,
+    a: Tmem,
+    b_desc: Descriptor100,
+    idesc: IdescMxf4nvf4Ts,
+    sfa: Tmem,
+    sfb: Tmem,
+    scale_d: Pred = True,
+    *,
+    cta_group: CtaGroup = 1,
+    scale_vec: VecMxf4nvf4,
     collector_a: Collector = "",
 ) -> None:
     """Start D = (A * SFA) * (B * SFB) + D, mxf4nvf4, K = 64, A in tensor memory.
@@ -214,15 +286,28 @@ def mma_mxf4nvf4_ts(
     ...
 
 
-@ptx("tcgen05.mma.sp.cta_group::{cta_group}.kind::mxf8f6f4.block_scale{.scale_vec}"
-     "{?collector_a:.collector::a::}{collector_a} [{d}], {a_desc}, "
-     "{b_desc}, [{metadata}], {idesc}, [{sfa}], [{sfb}], {scale_d};",
-     isa=block_isa, arch=block_arch, effects="memory",
-     section=SECTION + ": mma")
+@ptx(
+    "tcgen05.mma.sp.cta_group::{cta_group}.kind::mxf8f6f4.block_scale{.scale_vec}"
+    "{?collector_a:.collector::a::}{collector_a} [{d}], {a_desc}, "
+    "{b_desc}, [{metadata}], {idesc}, [{sfa}], [{sfb}], {scale_d};",
+    isa=block_isa,
+    arch=block_arch,
+    effects="memory",
+    section=SECTION + ": mma",
+)
 def mma_sp_mxf8f6f4(
-    d: Tmem, a_desc: Descriptor100, b_desc: Descriptor100, metadata: Tmem, idesc: IdescSpMxf8f6f4,
-    sfa: Tmem, sfb: Tmem, scale_d: Pred = True, *, cta_group: CtaGroup = 1,
-    scale_vec: VecMxf8f6f4 = "", collector_a: Collector = "",
+    d: Tmem,
+    a_desc: Descriptor100,
+    b_desc: Descriptor100,
+    metadata: Tmem,
+    idesc: IdescSpMxf8f6f4,
+    sfa: Tmem,
+    sfb: Tmem,
+    scale_d: Pred = True,
+    *,
+    cta_group: CtaGroup = 1,
+    scale_vec: VecMxf8f6f4 = "",
+    collector_a: Collector = "",
 ) -> None:
     """Start D = (A * SFA) * (B * SFB) + D, sparse A, mxf8f6f4, K = 64.
 
@@ -246,15 +331,28 @@ def mma_sp_mxf8f6f4(
     ...
 
 
-@ptx("tcgen05.mma.sp.cta_group::{cta_group}.kind::mxf4.block_scale{.scale_vec}"
-     "{?collector_a:.collector::a::}{collector_a} [{d}], {a_desc}, "
-     "{b_desc}, [{metadata}], {idesc}, [{sfa}], [{sfb}], {scale_d};",
-     isa=block_isa, arch=block_arch_sparse, effects="memory",
-     section=SECTION + ": mma")
+@ptx(
+    "tcgen05.mma.sp.cta_group::{cta_group}.kind::mxf4.block_scale{.scale_vec}"
+    "{?collector_a:.collector::a::}{collector_a} [{d}], {a_desc}, "
+    "{b_desc}, [{metadata}], {idesc}, [{sfa}], [{sfb}], {scale_d};",
+    isa=block_isa,
+    arch=block_arch_sparse,
+    effects="memory",
+    section=SECTION + ": mma",
+)
 def mma_sp_mxf4(
-    d: Tmem, a_desc: Descriptor100, b_desc: Descriptor100, metadata: Tmem, idesc: IdescSpMxf4,
-    sfa: Tmem, sfb: Tmem, scale_d: Pred = True, *, cta_group: CtaGroup = 1,
-    scale_vec: VecMxf4 = "", collector_a: Collector = "",
+    d: Tmem,
+    a_desc: Descriptor100,
+    b_desc: Descriptor100,
+    metadata: Tmem,
+    idesc: IdescSpMxf4,
+    sfa: Tmem,
+    sfb: Tmem,
+    scale_d: Pred = True,
+    *,
+    cta_group: CtaGroup = 1,
+    scale_vec: VecMxf4 = "",
+    collector_a: Collector = "",
 ) -> None:
     """Start D = (A * SFA) * (B * SFB) + D, sparse A, mxf4, K = 128.
 
@@ -277,14 +375,27 @@ def mma_sp_mxf4(
     ...
 
 
-@ptx("tcgen05.mma.sp.cta_group::{cta_group}.kind::mxf4nvf4.block_scale{.scale_vec}"
-     "{?collector_a:.collector::a::}{collector_a} [{d}], {a_desc}, "
-     "{b_desc}, [{metadata}], {idesc}, [{sfa}], [{sfb}], {scale_d};",
-     isa=nvf4_isa, arch=block_arch_sparse, effects="memory",
-     section=SECTION + ": mma")
+@ptx(
+    "tcgen05.mma.sp.cta_group::{cta_group}.kind::mxf4nvf4.block_scale{.scale_vec}"
+    "{?collector_a:.collector::a::}{collector_a} [{d}], {a_desc}, "
+    "{b_desc}, [{metadata}], {idesc}, [{sfa}], [{sfb}], {scale_d};",
+    isa=nvf4_isa,
+    arch=block_arch_sparse,
+    effects="memory",
+    section=SECTION + ": mma",
+)
 def mma_sp_mxf4nvf4(
-    d: Tmem, a_desc: Descriptor100, b_desc: Descriptor100, metadata: Tmem, idesc: IdescSpMxf4nvf4,
-    sfa: Tmem, sfb: Tmem, scale_d: Pred = True, *, cta_group: CtaGroup = 1, scale_vec: VecMxf4nvf4,
+    d: Tmem,
+    a_desc: Descriptor100,
+    b_desc: Descriptor100,
+    metadata: Tmem,
+    idesc: IdescSpMxf4nvf4,
+    sfa: Tmem,
+    sfb: Tmem,
+    scale_d: Pred = True,
+    *,
+    cta_group: CtaGroup = 1,
+    scale_vec: VecMxf4nvf4,
     collector_a: Collector = "",
 ) -> None:
     """Start D = (A * SFA) * (B * SFB) + D, sparse A, mxf4nvf4, K = 128.
@@ -308,14 +419,27 @@ def mma_sp_mxf4nvf4(
     ...
 
 
-@ptx("tcgen05.mma.sp.cta_group::{cta_group}.kind::mxf8f6f4.block_scale{.scale_vec}"
-     "{?collector_a:.collector::a::}{collector_a} [{d}], [{a}], "
-     "{b_desc}, [{metadata}], {idesc}, [{sfa}], [{sfb}], {scale_d};",
-     isa=block_isa, arch=block_arch, effects="memory",
-     section=SECTION + ": mma")
+@ptx(
+    "tcgen05.mma.sp.cta_group::{cta_group}.kind::mxf8f6f4.block_scale{.scale_vec}"
+    "{?collector_a:.collector::a::}{collector_a} [{d}], [{a}], "
+    "{b_desc}, [{metadata}], {idesc}, [{sfa}], [{sfb}], {scale_d};",
+    isa=block_isa,
+    arch=block_arch,
+    effects="memory",
+    section=SECTION + ": mma",
+)
 def mma_sp_mxf8f6f4_ts(
-    d: Tmem, a: Tmem, b_desc: Descriptor100, metadata: Tmem, idesc: IdescSpMxf8f6f4Ts, sfa: Tmem,
-    sfb: Tmem, scale_d: Pred = True, *, cta_group: CtaGroup = 1, scale_vec: VecMxf8f6f4 = "",
+    d: Tmem,
+    a: Tmem,
+    b_desc: Descriptor100,
+    metadata: Tmem,
+    idesc: IdescSpMxf8f6f4Ts,
+    sfa: Tmem,
+    sfb: Tmem,
+    scale_d: Pred = True,
+    *,
+    cta_group: CtaGroup = 1,
+    scale_vec: VecMxf8f6f4 = "",
     collector_a: Collector = "",
 ) -> None:
     """Start D = (A * SFA) * (B * SFB) + D, sparse A, mxf8f6f4, K = 64, A in tensor memory.
@@ -340,14 +464,27 @@ def mma_sp_mxf8f6f4_ts(
     ...
 
 
-@ptx("tcgen05.mma.sp.cta_group::{cta_group}.kind::mxf4.block_scale{.scale_vec}"
-     "{?collector_a:.collector::a::}{collector_a} [{d}], [{a}], "
-     "{b_desc}, [{metadata}], {idesc}, [{sfa}], [{sfb}], {scale_d};",
-     isa=block_isa, arch=block_arch_sparse, effects="memory",
-     section=SECTION + ": mma")
+@ptx(
+    "tcgen05.mma.sp.cta_group::{cta_group}.kind::mxf4.block_scale{.scale_vec}"
+    "{?collector_a:.collector::a::}{collector_a} [{d}], [{a}], "
+    "{b_desc}, [{metadata}], {idesc}, [{sfa}], [{sfb}], {scale_d};",
+    isa=block_isa,
+    arch=block_arch_sparse,
+    effects="memory",
+    section=SECTION + ": mma",
+)
 def mma_sp_mxf4_ts(
-    d: Tmem, a: Tmem, b_desc: Descriptor100, metadata: Tmem, idesc: IdescSpMxf4Ts, sfa: Tmem,
-    sfb: Tmem, scale_d: Pred = True, *, cta_group: CtaGroup = 1, scale_vec: VecMxf4 = "",
+    d: Tmem,
+    a: Tmem,
+    b_desc: Descriptor100,
+    metadata: Tmem,
+    idesc: IdescSpMxf4Ts,
+    sfa: Tmem,
+    sfb: Tmem,
+    scale_d: Pred = True,
+    *,
+    cta_group: CtaGroup = 1,
+    scale_vec: VecMxf4 = "",
     collector_a: Collector = "",
 ) -> None:
     """Start D = (A * SFA) * (B * SFB) + D, sparse A, mxf4, K = 128, A in tensor memory.
@@ -371,14 +508,27 @@ def mma_sp_mxf4_ts(
     ...
 
 
-@ptx("tcgen05.mma.sp.cta_group::{cta_group}.kind::mxf4nvf4.block_scale{.scale_vec}"
-     "{?collector_a:.collector::a::}{collector_a} [{d}], [{a}], "
-     "{b_desc}, [{metadata}], {idesc}, [{sfa}], [{sfb}], {scale_d};",
-     isa=nvf4_isa, arch=block_arch_sparse, effects="memory",
-     section=SECTION + ": mma")
+@ptx(
+    "tcgen05.mma.sp.cta_group::{cta_group}.kind::mxf4nvf4.block_scale{.scale_vec}"
+    "{?collector_a:.collector::a::}{collector_a} [{d}], [{a}], "
+    "{b_desc}, [{metadata}], {idesc}, [{sfa}], [{sfb}], {scale_d};",
+    isa=nvf4_isa,
+    arch=block_arch_sparse,
+    effects="memory",
+    section=SECTION + ": mma",
+)
 def mma_sp_mxf4nvf4_ts(
-    d: Tmem, a: Tmem, b_desc: Descriptor100, metadata: Tmem, idesc: IdescSpMxf4nvf4Ts, sfa: Tmem,
-    sfb: Tmem, scale_d: Pred = True, *, cta_group: CtaGroup = 1, scale_vec: VecMxf4nvf4,
+    d: Tmem,
+    a: Tmem,
+    b_desc: Descriptor100,
+    metadata: Tmem,
+    idesc: IdescSpMxf4nvf4Ts,
+    sfa: Tmem,
+    sfb: Tmem,
+    scale_d: Pred = True,
+    *,
+    cta_group: CtaGroup = 1,
+    scale_vec: VecMxf4nvf4,
     collector_a: Collector = "",
 ) -> None:
     """Start D = (A * SFA) * (B * SFB) + D, sparse A, mxf4nvf4, K = 128, A in tensor memory.

@@ -26,15 +26,27 @@ from nbtc.ptx.spec import ptx
 FAMILY = "tcgen05"
 
 
-@ptx("tcgen05.mma.sp.cta_group::{cta_group}.kind::f16"
-     "{?collector_a:.collector::a::}{collector_a} [{d}], {a_desc}, "
-     "{b_desc}, [{metadata}], {idesc}{, disable_lanes}, {scale_d}{, scale_input_d};",
-     isa=(8, 6), arch=TCGEN05, effects="memory",
-     section=SECTION + ": mma")
+@ptx(
+    "tcgen05.mma.sp.cta_group::{cta_group}.kind::f16"
+    "{?collector_a:.collector::a::}{collector_a} [{d}], {a_desc}, "
+    "{b_desc}, [{metadata}], {idesc}{, disable_lanes}, {scale_d}{, scale_input_d};",
+    isa=(8, 6),
+    arch=TCGEN05,
+    effects="memory",
+    section=SECTION + ": mma",
+)
 def mma_sp_f16(
-    d: Tmem, a_desc: Descriptor100, b_desc: Descriptor100, metadata: Tmem, idesc: IdescSpF16,
-    scale_d: Pred = True, disable_lanes: Lanes | None = None, *, cta_group: CtaGroup = 1,
-    scale_input_d: ScaleInputD = 0, collector_a: Collector = "",
+    d: Tmem,
+    a_desc: Descriptor100,
+    b_desc: Descriptor100,
+    metadata: Tmem,
+    idesc: IdescSpF16,
+    scale_d: Pred = True,
+    disable_lanes: Lanes | None = None,
+    *,
+    cta_group: CtaGroup = 1,
+    scale_input_d: ScaleInputD = 0,
+    collector_a: Collector = "",
 ) -> None:
     """Start D = A * B + D, sparse A, f16 or bf16, K = 32.
 
@@ -55,15 +67,27 @@ def mma_sp_f16(
     ...
 
 
-@ptx("tcgen05.mma.sp.cta_group::{cta_group}.kind::tf32"
-     "{?collector_a:.collector::a::}{collector_a} [{d}], {a_desc}, "
-     "{b_desc}, [{metadata}], {idesc}{, disable_lanes}, {scale_d}{, scale_input_d};",
-     isa=(8, 6), arch=TCGEN05, effects="memory",
-     section=SECTION + ": mma")
+@ptx(
+    "tcgen05.mma.sp.cta_group::{cta_group}.kind::tf32"
+    "{?collector_a:.collector::a::}{collector_a} [{d}], {a_desc}, "
+    "{b_desc}, [{metadata}], {idesc}{, disable_lanes}, {scale_d}{, scale_input_d};",
+    isa=(8, 6),
+    arch=TCGEN05,
+    effects="memory",
+    section=SECTION + ": mma",
+)
 def mma_sp_tf32(
-    d: Tmem, a_desc: Descriptor100, b_desc: Descriptor100, metadata: Tmem, idesc: IdescSpTf32,
-    scale_d: Pred = True, disable_lanes: Lanes | None = None, *, cta_group: CtaGroup = 1,
-    scale_input_d: ScaleInputD = 0, collector_a: Collector = "",
+    d: Tmem,
+    a_desc: Descriptor100,
+    b_desc: Descriptor100,
+    metadata: Tmem,
+    idesc: IdescSpTf32,
+    scale_d: Pred = True,
+    disable_lanes: Lanes | None = None,
+    *,
+    cta_group: CtaGroup = 1,
+    scale_input_d: ScaleInputD = 0,
+    collector_a: Collector = "",
 ) -> None:
     """Start D = A * B + D, sparse A, tf32, K = 16.
 
@@ -84,14 +108,25 @@ def mma_sp_tf32(
     ...
 
 
-@ptx("tcgen05.mma.sp.cta_group::{cta_group}.kind::f8f6f4"
-     "{?collector_a:.collector::a::}{collector_a} [{d}], {a_desc}, "
-     "{b_desc}, [{metadata}], {idesc}{, disable_lanes}, {scale_d};",
-     isa=(8, 6), arch=TCGEN05, effects="memory",
-     section=SECTION + ": mma")
+@ptx(
+    "tcgen05.mma.sp.cta_group::{cta_group}.kind::f8f6f4"
+    "{?collector_a:.collector::a::}{collector_a} [{d}], {a_desc}, "
+    "{b_desc}, [{metadata}], {idesc}{, disable_lanes}, {scale_d};",
+    isa=(8, 6),
+    arch=TCGEN05,
+    effects="memory",
+    section=SECTION + ": mma",
+)
 def mma_sp_f8f6f4(
-    d: Tmem, a_desc: Descriptor100, b_desc: Descriptor100, metadata: Tmem, idesc: IdescSpF8f6f4,
-    scale_d: Pred = True, disable_lanes: Lanes | None = None, *, cta_group: CtaGroup = 1,
+    d: Tmem,
+    a_desc: Descriptor100,
+    b_desc: Descriptor100,
+    metadata: Tmem,
+    idesc: IdescSpF8f6f4,
+    scale_d: Pred = True,
+    disable_lanes: Lanes | None = None,
+    *,
+    cta_group: CtaGroup = 1,
     collector_a: Collector = "",
 ) -> None:
     """Start D = A * B + D, sparse A, 8-, 6- and 4-bit floats, K = 64.
@@ -112,14 +147,25 @@ def mma_sp_f8f6f4(
     ...
 
 
-@ptx("tcgen05.mma.sp.cta_group::{cta_group}.kind::i8"
-     "{?collector_a:.collector::a::}{collector_a} [{d}], {a_desc}, "
-     "{b_desc}, [{metadata}], {idesc}{, disable_lanes}, {scale_d};",
-     isa=(8, 6), arch="sm_100a", effects="memory",
-     section=SECTION + ": mma")
+@ptx(
+    "tcgen05.mma.sp.cta_group::{cta_group}.kind::i8"
+    "{?collector_a:.collector::a::}{collector_a} [{d}], {a_desc}, "
+    "{b_desc}, [{metadata}], {idesc}{, disable_lanes}, {scale_d};",
+    isa=(8, 6),
+    arch="sm_100a",
+    effects="memory",
+    section=SECTION + ": mma",
+)
 def mma_sp_i8(
-    d: Tmem, a_desc: Descriptor100, b_desc: Descriptor100, metadata: Tmem, idesc: IdescSpI8,
-    scale_d: Pred = True, disable_lanes: Lanes | None = None, *, cta_group: CtaGroup = 1,
+    d: Tmem,
+    a_desc: Descriptor100,
+    b_desc: Descriptor100,
+    metadata: Tmem,
+    idesc: IdescSpI8,
+    scale_d: Pred = True,
+    disable_lanes: Lanes | None = None,
+    *,
+    cta_group: CtaGroup = 1,
     collector_a: Collector = "",
 ) -> None:
     """Start D = A * B + D, sparse A, int8 or uint8, K = 64.
@@ -140,15 +186,29 @@ def mma_sp_i8(
     ...
 
 
-@ptx("tcgen05.mma.sp.cta_group::{cta_group}.kind::f16{.ashift}"
-     "{?collector_a:.collector::a::}{collector_a} [{d}], [{a}], "
-     "{b_desc}, [{metadata}], {idesc}{, disable_lanes}, {scale_d}{, scale_input_d};",
-     isa=(8, 6), arch=TCGEN05, effects="memory", check=no_shift_with_reuse,
-     section=SECTION + ": mma")
+@ptx(
+    "tcgen05.mma.sp.cta_group::{cta_group}.kind::f16{.ashift}"
+    "{?collector_a:.collector::a::}{collector_a} [{d}], [{a}], "
+    "{b_desc}, [{metadata}], {idesc}{, disable_lanes}, {scale_d}{, scale_input_d};",
+    isa=(8, 6),
+    arch=TCGEN05,
+    effects="memory",
+    check=no_shift_with_reuse,
+    section=SECTION + ": mma",
+)
 def mma_sp_f16_ts(
-    d: Tmem, a: Tmem, b_desc: Descriptor100, metadata: Tmem, idesc: IdescSpF16Ts,
-    scale_d: Pred = True, disable_lanes: Lanes | None = None, *, cta_group: CtaGroup = 1,
-    scale_input_d: ScaleInputD = 0, collector_a: Collector = "", ashift: Flag = False,
+    d: Tmem,
+    a: Tmem,
+    b_desc: Descriptor100,
+    metadata: Tmem,
+    idesc: IdescSpF16Ts,
+    scale_d: Pred = True,
+    disable_lanes: Lanes | None = None,
+    *,
+    cta_group: CtaGroup = 1,
+    scale_input_d: ScaleInputD = 0,
+    collector_a: Collector = "",
+    ashift: Flag = False,
 ) -> None:
     """Start D = A * B + D, sparse A, f16 or bf16, K = 32, A in tensor memory.
 
@@ -170,15 +230,29 @@ def mma_sp_f16_ts(
     ...
 
 
-@ptx("tcgen05.mma.sp.cta_group::{cta_group}.kind::tf32{.ashift}"
-     "{?collector_a:.collector::a::}{collector_a} [{d}], [{a}], "
-     "{b_desc}, [{metadata}], {idesc}{, disable_lanes}, {scale_d}{, scale_input_d};",
-     isa=(8, 6), arch=TCGEN05, effects="memory", check=no_shift_with_reuse,
-     section=SECTION + ": mma")
+@ptx(
+    "tcgen05.mma.sp.cta_group::{cta_group}.kind::tf32{.ashift}"
+    "{?collector_a:.collector::a::}{collector_a} [{d}], [{a}], "
+    "{b_desc}, [{metadata}], {idesc}{, disable_lanes}, {scale_d}{, scale_input_d};",
+    isa=(8, 6),
+    arch=TCGEN05,
+    effects="memory",
+    check=no_shift_with_reuse,
+    section=SECTION + ": mma",
+)
 def mma_sp_tf32_ts(
-    d: Tmem, a: Tmem, b_desc: Descriptor100, metadata: Tmem, idesc: IdescSpTf32Ts,
-    scale_d: Pred = True, disable_lanes: Lanes | None = None, *, cta_group: CtaGroup = 1,
-    scale_input_d: ScaleInputD = 0, collector_a: Collector = "", ashift: Flag = False,
+    d: Tmem,
+    a: Tmem,
+    b_desc: Descriptor100,
+    metadata: Tmem,
+    idesc: IdescSpTf32Ts,
+    scale_d: Pred = True,
+    disable_lanes: Lanes | None = None,
+    *,
+    cta_group: CtaGroup = 1,
+    scale_input_d: ScaleInputD = 0,
+    collector_a: Collector = "",
+    ashift: Flag = False,
 ) -> None:
     """Start D = A * B + D, sparse A, tf32, K = 16, A in tensor memory.
 
@@ -200,15 +274,28 @@ def mma_sp_tf32_ts(
     ...
 
 
-@ptx("tcgen05.mma.sp.cta_group::{cta_group}.kind::f8f6f4{.ashift}"
-     "{?collector_a:.collector::a::}{collector_a} [{d}], [{a}], "
-     "{b_desc}, [{metadata}], {idesc}{, disable_lanes}, {scale_d};",
-     isa=(8, 6), arch=TCGEN05, effects="memory", check=no_shift_with_reuse,
-     section=SECTION + ": mma")
+@ptx(
+    "tcgen05.mma.sp.cta_group::{cta_group}.kind::f8f6f4{.ashift}"
+    "{?collector_a:.collector::a::}{collector_a} [{d}], [{a}], "
+    "{b_desc}, [{metadata}], {idesc}{, disable_lanes}, {scale_d};",
+    isa=(8, 6),
+    arch=TCGEN05,
+    effects="memory",
+    check=no_shift_with_reuse,
+    section=SECTION + ": mma",
+)
 def mma_sp_f8f6f4_ts(
-    d: Tmem, a: Tmem, b_desc: Descriptor100, metadata: Tmem, idesc: IdescSpF8f6f4Ts,
-    scale_d: Pred = True, disable_lanes: Lanes | None = None, *, cta_group: CtaGroup = 1,
-    collector_a: Collector = "", ashift: Flag = False,
+    d: Tmem,
+    a: Tmem,
+    b_desc: Descriptor100,
+    metadata: Tmem,
+    idesc: IdescSpF8f6f4Ts,
+    scale_d: Pred = True,
+    disable_lanes: Lanes | None = None,
+    *,
+    cta_group: CtaGroup = 1,
+    collector_a: Collector = "",
+    ashift: Flag = False,
 ) -> None:
     """Start D = A * B + D, sparse A, 8-, 6- and 4-bit floats, K = 64, A in tensor memory.
 
@@ -229,15 +316,28 @@ def mma_sp_f8f6f4_ts(
     ...
 
 
-@ptx("tcgen05.mma.sp.cta_group::{cta_group}.kind::i8{.ashift}"
-     "{?collector_a:.collector::a::}{collector_a} [{d}], [{a}], "
-     "{b_desc}, [{metadata}], {idesc}{, disable_lanes}, {scale_d};",
-     isa=(8, 6), arch="sm_100a", effects="memory", check=no_shift_with_reuse,
-     section=SECTION + ": mma")
+@ptx(
+    "tcgen05.mma.sp.cta_group::{cta_group}.kind::i8{.ashift}"
+    "{?collector_a:.collector::a::}{collector_a} [{d}], [{a}], "
+    "{b_desc}, [{metadata}], {idesc}{, disable_lanes}, {scale_d};",
+    isa=(8, 6),
+    arch="sm_100a",
+    effects="memory",
+    check=no_shift_with_reuse,
+    section=SECTION + ": mma",
+)
 def mma_sp_i8_ts(
-    d: Tmem, a: Tmem, b_desc: Descriptor100, metadata: Tmem, idesc: IdescSpI8Ts,
-    scale_d: Pred = True, disable_lanes: Lanes | None = None, *, cta_group: CtaGroup = 1,
-    collector_a: Collector = "", ashift: Flag = False,
+    d: Tmem,
+    a: Tmem,
+    b_desc: Descriptor100,
+    metadata: Tmem,
+    idesc: IdescSpI8Ts,
+    scale_d: Pred = True,
+    disable_lanes: Lanes | None = None,
+    *,
+    cta_group: CtaGroup = 1,
+    collector_a: Collector = "",
+    ashift: Flag = False,
 ) -> None:
     """Start D = A * B + D, sparse A, int8 or uint8, K = 64, A in tensor memory.
 

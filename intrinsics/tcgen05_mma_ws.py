@@ -29,13 +29,23 @@ from nbtc.ptx.spec import ptx
 FAMILY = "tcgen05"
 
 
-@ptx("tcgen05.mma.ws.cta_group::1.kind::f16{?collector_b:.collector::}{collector_b} "
-     "[{d}], {a_desc}, {b_desc}, {idesc}, {scale_d}{, zero_columns};",
-     isa=(8, 6), arch=TCGEN05, effects="memory",
-     section=SECTION + ": mma")
+@ptx(
+    "tcgen05.mma.ws.cta_group::1.kind::f16{?collector_b:.collector::}{collector_b} "
+    "[{d}], {a_desc}, {b_desc}, {idesc}, {scale_d}{, zero_columns};",
+    isa=(8, 6),
+    arch=TCGEN05,
+    effects="memory",
+    section=SECTION + ": mma",
+)
 def mma_ws_f16(
-    d: Tmem, a_desc: Descriptor100, b_desc: Descriptor100, idesc: IdescWsF16, scale_d: Pred = True,
-    zero_columns: U64 | None = None, *, collector_b: CollectorB = "",
+    d: Tmem,
+    a_desc: Descriptor100,
+    b_desc: Descriptor100,
+    idesc: IdescWsF16,
+    scale_d: Pred = True,
+    zero_columns: U64 | None = None,
+    *,
+    collector_b: CollectorB = "",
 ) -> None:
     """Start D = A * B + D with B stationary, f16, K = 16.
 
@@ -53,13 +63,23 @@ def mma_ws_f16(
     ...
 
 
-@ptx("tcgen05.mma.ws.cta_group::1.kind::tf32{?collector_b:.collector::}{collector_b} "
-     "[{d}], {a_desc}, {b_desc}, {idesc}, {scale_d}{, zero_columns};",
-     isa=(8, 6), arch=TCGEN05, effects="memory",
-     section=SECTION + ": mma")
+@ptx(
+    "tcgen05.mma.ws.cta_group::1.kind::tf32{?collector_b:.collector::}{collector_b} "
+    "[{d}], {a_desc}, {b_desc}, {idesc}, {scale_d}{, zero_columns};",
+    isa=(8, 6),
+    arch=TCGEN05,
+    effects="memory",
+    section=SECTION + ": mma",
+)
 def mma_ws_tf32(
-    d: Tmem, a_desc: Descriptor100, b_desc: Descriptor100, idesc: IdescWsTf32,
-    scale_d: Pred = True, zero_columns: U64 | None = None, *, collector_b: CollectorB = "",
+    d: Tmem,
+    a_desc: Descriptor100,
+    b_desc: Descriptor100,
+    idesc: IdescWsTf32,
+    scale_d: Pred = True,
+    zero_columns: U64 | None = None,
+    *,
+    collector_b: CollectorB = "",
 ) -> None:
     """Start D = A * B + D with B stationary, tf32, K = 8.
 
@@ -77,13 +97,23 @@ def mma_ws_tf32(
     ...
 
 
-@ptx("tcgen05.mma.ws.cta_group::1.kind::f8f6f4{?collector_b:.collector::}{collector_b} "
-     "[{d}], {a_desc}, {b_desc}, {idesc}, {scale_d}{, zero_columns};",
-     isa=(8, 6), arch=TCGEN05, effects="memory",
-     section=SECTION + ": mma")
+@ptx(
+    "tcgen05.mma.ws.cta_group::1.kind::f8f6f4{?collector_b:.collector::}{collector_b} "
+    "[{d}], {a_desc}, {b_desc}, {idesc}, {scale_d}{, zero_columns};",
+    isa=(8, 6),
+    arch=TCGEN05,
+    effects="memory",
+    section=SECTION + ": mma",
+)
 def mma_ws_f8f6f4(
-    d: Tmem, a_desc: Descriptor100, b_desc: Descriptor100, idesc: IdescWsF8f6f4,
-    scale_d: Pred = True, zero_columns: U64 | None = None, *, collector_b: CollectorB = "",
+    d: Tmem,
+    a_desc: Descriptor100,
+    b_desc: Descriptor100,
+    idesc: IdescWsF8f6f4,
+    scale_d: Pred = True,
+    zero_columns: U64 | None = None,
+    *,
+    collector_b: CollectorB = "",
 ) -> None:
     """Start D = A * B + D with B stationary, f8f6f4, K = 32.
 
@@ -101,13 +131,23 @@ def mma_ws_f8f6f4(
     ...
 
 
-@ptx("tcgen05.mma.ws.cta_group::1.kind::i8{?collector_b:.collector::}{collector_b} "
-     "[{d}], {a_desc}, {b_desc}, {idesc}, {scale_d}{, zero_columns};",
-     isa=(8, 6), arch="sm_100a", effects="memory",
-     section=SECTION + ": mma")
+@ptx(
+    "tcgen05.mma.ws.cta_group::1.kind::i8{?collector_b:.collector::}{collector_b} "
+    "[{d}], {a_desc}, {b_desc}, {idesc}, {scale_d}{, zero_columns};",
+    isa=(8, 6),
+    arch="sm_100a",
+    effects="memory",
+    section=SECTION + ": mma",
+)
 def mma_ws_i8(
-    d: Tmem, a_desc: Descriptor100, b_desc: Descriptor100, idesc: IdescWsI8, scale_d: Pred = True,
-    zero_columns: U64 | None = None, *, collector_b: CollectorB = "",
+    d: Tmem,
+    a_desc: Descriptor100,
+    b_desc: Descriptor100,
+    idesc: IdescWsI8,
+    scale_d: Pred = True,
+    zero_columns: U64 | None = None,
+    *,
+    collector_b: CollectorB = "",
 ) -> None:
     """Start D = A * B + D with B stationary, i8, K = 32.
 
@@ -125,13 +165,23 @@ def mma_ws_i8(
     ...
 
 
-@ptx("tcgen05.mma.ws.cta_group::1.kind::f16{?collector_b:.collector::}{collector_b} "
-     "[{d}], [{a}], {b_desc}, {idesc}, {scale_d}{, zero_columns};",
-     isa=(8, 6), arch=TCGEN05, effects="memory",
-     section=SECTION + ": mma")
+@ptx(
+    "tcgen05.mma.ws.cta_group::1.kind::f16{?collector_b:.collector::}{collector_b} "
+    "[{d}], [{a}], {b_desc}, {idesc}, {scale_d}{, zero_columns};",
+    isa=(8, 6),
+    arch=TCGEN05,
+    effects="memory",
+    section=SECTION + ": mma",
+)
 def mma_ws_f16_ts(
-    d: Tmem, a: Tmem, b_desc: Descriptor100, idesc: IdescWsF16Ts, scale_d: Pred = True,
-    zero_columns: U64 | None = None, *, collector_b: CollectorB = "",
+    d: Tmem,
+    a: Tmem,
+    b_desc: Descriptor100,
+    idesc: IdescWsF16Ts,
+    scale_d: Pred = True,
+    zero_columns: U64 | None = None,
+    *,
+    collector_b: CollectorB = "",
 ) -> None:
     """Start D = A * B + D with B stationary, f16, K = 16, A in tensor memory.
 
@@ -149,13 +199,23 @@ def mma_ws_f16_ts(
     ...
 
 
-@ptx("tcgen05.mma.ws.cta_group::1.kind::tf32{?collector_b:.collector::}{collector_b} "
-     "[{d}], [{a}], {b_desc}, {idesc}, {scale_d}{, zero_columns};",
-     isa=(8, 6), arch=TCGEN05, effects="memory",
-     section=SECTION + ": mma")
+@ptx(
+    "tcgen05.mma.ws.cta_group::1.kind::tf32{?collector_b:.collector::}{collector_b} "
+    "[{d}], [{a}], {b_desc}, {idesc}, {scale_d}{, zero_columns};",
+    isa=(8, 6),
+    arch=TCGEN05,
+    effects="memory",
+    section=SECTION + ": mma",
+)
 def mma_ws_tf32_ts(
-    d: Tmem, a: Tmem, b_desc: Descriptor100, idesc: IdescWsTf32Ts, scale_d: Pred = True,
-    zero_columns: U64 | None = None, *, collector_b: CollectorB = "",
+    d: Tmem,
+    a: Tmem,
+    b_desc: Descriptor100,
+    idesc: IdescWsTf32Ts,
+    scale_d: Pred = True,
+    zero_columns: U64 | None = None,
+    *,
+    collector_b: CollectorB = "",
 ) -> None:
     """Start D = A * B + D with B stationary, tf32, K = 8, A in tensor memory.
 
@@ -173,13 +233,23 @@ def mma_ws_tf32_ts(
     ...
 
 
-@ptx("tcgen05.mma.ws.cta_group::1.kind::f8f6f4{?collector_b:.collector::}{collector_b} "
-     "[{d}], [{a}], {b_desc}, {idesc}, {scale_d}{, zero_columns};",
-     isa=(8, 6), arch=TCGEN05, effects="memory",
-     section=SECTION + ": mma")
+@ptx(
+    "tcgen05.mma.ws.cta_group::1.kind::f8f6f4{?collector_b:.collector::}{collector_b} "
+    "[{d}], [{a}], {b_desc}, {idesc}, {scale_d}{, zero_columns};",
+    isa=(8, 6),
+    arch=TCGEN05,
+    effects="memory",
+    section=SECTION + ": mma",
+)
 def mma_ws_f8f6f4_ts(
-    d: Tmem, a: Tmem, b_desc: Descriptor100, idesc: IdescWsF8f6f4Ts, scale_d: Pred = True,
-    zero_columns: U64 | None = None, *, collector_b: CollectorB = "",
+    d: Tmem,
+    a: Tmem,
+    b_desc: Descriptor100,
+    idesc: IdescWsF8f6f4Ts,
+    scale_d: Pred = True,
+    zero_columns: U64 | None = None,
+    *,
+    collector_b: CollectorB = "",
 ) -> None:
     """Start D = A * B + D with B stationary, f8f6f4, K = 32, A in tensor memory.
 
@@ -197,13 +267,23 @@ def mma_ws_f8f6f4_ts(
     ...
 
 
-@ptx("tcgen05.mma.ws.cta_group::1.kind::i8{?collector_b:.collector::}{collector_b} "
-     "[{d}], [{a}], {b_desc}, {idesc}, {scale_d}{, zero_columns};",
-     isa=(8, 6), arch="sm_100a", effects="memory",
-     section=SECTION + ": mma")
+@ptx(
+    "tcgen05.mma.ws.cta_group::1.kind::i8{?collector_b:.collector::}{collector_b} "
+    "[{d}], [{a}], {b_desc}, {idesc}, {scale_d}{, zero_columns};",
+    isa=(8, 6),
+    arch="sm_100a",
+    effects="memory",
+    section=SECTION + ": mma",
+)
 def mma_ws_i8_ts(
-    d: Tmem, a: Tmem, b_desc: Descriptor100, idesc: IdescWsI8Ts, scale_d: Pred = True,
-    zero_columns: U64 | None = None, *, collector_b: CollectorB = "",
+    d: Tmem,
+    a: Tmem,
+    b_desc: Descriptor100,
+    idesc: IdescWsI8Ts,
+    scale_d: Pred = True,
+    zero_columns: U64 | None = None,
+    *,
+    collector_b: CollectorB = "",
 ) -> None:
     """Start D = A * B + D with B stationary, i8, K = 32, A in tensor memory.
 
@@ -221,13 +301,24 @@ def mma_ws_i8_ts(
     ...
 
 
-@ptx("tcgen05.mma.ws.sp.cta_group::1.kind::f16{?collector_b:.collector::}{collector_b} "
-     "[{d}], {a_desc}, {b_desc}, [{metadata}], {idesc}, {scale_d}{, zero_columns};",
-     isa=(8, 6), arch=TCGEN05, effects="memory",
-     section=SECTION + ": mma")
+@ptx(
+    "tcgen05.mma.ws.sp.cta_group::1.kind::f16{?collector_b:.collector::}{collector_b} "
+    "[{d}], {a_desc}, {b_desc}, [{metadata}], {idesc}, {scale_d}{, zero_columns};",
+    isa=(8, 6),
+    arch=TCGEN05,
+    effects="memory",
+    section=SECTION + ": mma",
+)
 def mma_ws_sp_f16(
-    d: Tmem, a_desc: Descriptor100, b_desc: Descriptor100, metadata: Tmem, idesc: IdescWsSpF16,
-    scale_d: Pred = True, zero_columns: U64 | None = None, *, collector_b: CollectorB = "",
+    d: Tmem,
+    a_desc: Descriptor100,
+    b_desc: Descriptor100,
+    metadata: Tmem,
+    idesc: IdescWsSpF16,
+    scale_d: Pred = True,
+    zero_columns: U64 | None = None,
+    *,
+    collector_b: CollectorB = "",
 ) -> None:
     """Start D = A * B + D with B stationary, sparse A, f16, K = 32.
 
@@ -246,13 +337,24 @@ def mma_ws_sp_f16(
     ...
 
 
-@ptx("tcgen05.mma.ws.sp.cta_group::1.kind::tf32{?collector_b:.collector::}{collector_b} "
-     "[{d}], {a_desc}, {b_desc}, [{metadata}], {idesc}, {scale_d}{, zero_columns};",
-     isa=(8, 6), arch=TCGEN05, effects="memory",
-     section=SECTION + ": mma")
+@ptx(
+    "tcgen05.mma.ws.sp.cta_group::1.kind::tf32{?collector_b:.collector::}{collector_b} "
+    "[{d}], {a_desc}, {b_desc}, [{metadata}], {idesc}, {scale_d}{, zero_columns};",
+    isa=(8, 6),
+    arch=TCGEN05,
+    effects="memory",
+    section=SECTION + ": mma",
+)
 def mma_ws_sp_tf32(
-    d: Tmem, a_desc: Descriptor100, b_desc: Descriptor100, metadata: Tmem, idesc: IdescWsSpTf32,
-    scale_d: Pred = True, zero_columns: U64 | None = None, *, collector_b: CollectorB = "",
+    d: Tmem,
+    a_desc: Descriptor100,
+    b_desc: Descriptor100,
+    metadata: Tmem,
+    idesc: IdescWsSpTf32,
+    scale_d: Pred = True,
+    zero_columns: U64 | None = None,
+    *,
+    collector_b: CollectorB = "",
 ) -> None:
     """Start D = A * B + D with B stationary, sparse A, tf32, K = 16.
 
@@ -271,13 +373,24 @@ def mma_ws_sp_tf32(
     ...
 
 
-@ptx("tcgen05.mma.ws.sp.cta_group::1.kind::f8f6f4{?collector_b:.collector::}{collector_b} "
-     "[{d}], {a_desc}, {b_desc}, [{metadata}], {idesc}, {scale_d}{, zero_columns};",
-     isa=(8, 6), arch=TCGEN05, effects="memory",
-     section=SECTION + ": mma")
+@ptx(
+    "tcgen05.mma.ws.sp.cta_group::1.kind::f8f6f4{?collector_b:.collector::}{collector_b} "
+    "[{d}], {a_desc}, {b_desc}, [{metadata}], {idesc}, {scale_d}{, zero_columns};",
+    isa=(8, 6),
+    arch=TCGEN05,
+    effects="memory",
+    section=SECTION + ": mma",
+)
 def mma_ws_sp_f8f6f4(
-    d: Tmem, a_desc: Descriptor100, b_desc: Descriptor100, metadata: Tmem, idesc: IdescWsSpF8f6f4,
-    scale_d: Pred = True, zero_columns: U64 | None = None, *, collector_b: CollectorB = "",
+    d: Tmem,
+    a_desc: Descriptor100,
+    b_desc: Descriptor100,
+    metadata: Tmem,
+    idesc: IdescWsSpF8f6f4,
+    scale_d: Pred = True,
+    zero_columns: U64 | None = None,
+    *,
+    collector_b: CollectorB = "",
 ) -> None:
     """Start D = A * B + D with B stationary, sparse A, f8f6f4, K = 64.
 
@@ -296,13 +409,24 @@ def mma_ws_sp_f8f6f4(
     ...
 
 
-@ptx("tcgen05.mma.ws.sp.cta_group::1.kind::i8{?collector_b:.collector::}{collector_b} "
-     "[{d}], {a_desc}, {b_desc}, [{metadata}], {idesc}, {scale_d}{, zero_columns};",
-     isa=(8, 6), arch="sm_100a", effects="memory",
-     section=SECTION + ": mma")
+@ptx(
+    "tcgen05.mma.ws.sp.cta_group::1.kind::i8{?collector_b:.collector::}{collector_b} "
+    "[{d}], {a_desc}, {b_desc}, [{metadata}], {idesc}, {scale_d}{, zero_columns};",
+    isa=(8, 6),
+    arch="sm_100a",
+    effects="memory",
+    section=SECTION + ": mma",
+)
 def mma_ws_sp_i8(
-    d: Tmem, a_desc: Descriptor100, b_desc: Descriptor100, metadata: Tmem, idesc: IdescWsSpI8,
-    scale_d: Pred = True, zero_columns: U64 | None = None, *, collector_b: CollectorB = "",
+    d: Tmem,
+    a_desc: Descriptor100,
+    b_desc: Descriptor100,
+    metadata: Tmem,
+    idesc: IdescWsSpI8,
+    scale_d: Pred = True,
+    zero_columns: U64 | None = None,
+    *,
+    collector_b: CollectorB = "",
 ) -> None:
     """Start D = A * B + D with B stationary, sparse A, i8, K = 64.
 
@@ -321,13 +445,24 @@ def mma_ws_sp_i8(
     ...
 
 
-@ptx("tcgen05.mma.ws.sp.cta_group::1.kind::f16{?collector_b:.collector::}{collector_b} "
-     "[{d}], [{a}], {b_desc}, [{metadata}], {idesc}, {scale_d}{, zero_columns};",
-     isa=(8, 6), arch=TCGEN05, effects="memory",
-     section=SECTION + ": mma")
+@ptx(
+    "tcgen05.mma.ws.sp.cta_group::1.kind::f16{?collector_b:.collector::}{collector_b} "
+    "[{d}], [{a}], {b_desc}, [{metadata}], {idesc}, {scale_d}{, zero_columns};",
+    isa=(8, 6),
+    arch=TCGEN05,
+    effects="memory",
+    section=SECTION + ": mma",
+)
 def mma_ws_sp_f16_ts(
-    d: Tmem, a: Tmem, b_desc: Descriptor100, metadata: Tmem, idesc: IdescWsSpF16Ts,
-    scale_d: Pred = True, zero_columns: U64 | None = None, *, collector_b: CollectorB = "",
+    d: Tmem,
+    a: Tmem,
+    b_desc: Descriptor100,
+    metadata: Tmem,
+    idesc: IdescWsSpF16Ts,
+    scale_d: Pred = True,
+    zero_columns: U64 | None = None,
+    *,
+    collector_b: CollectorB = "",
 ) -> None:
     """Start D = A * B + D with B stationary, sparse A, f16, K = 32, A in tensor memory.
 
@@ -346,13 +481,24 @@ def mma_ws_sp_f16_ts(
     ...
 
 
-@ptx("tcgen05.mma.ws.sp.cta_group::1.kind::tf32{?collector_b:.collector::}{collector_b} "
-     "[{d}], [{a}], {b_desc}, [{metadata}], {idesc}, {scale_d}{, zero_columns};",
-     isa=(8, 6), arch=TCGEN05, effects="memory",
-     section=SECTION + ": mma")
+@ptx(
+    "tcgen05.mma.ws.sp.cta_group::1.kind::tf32{?collector_b:.collector::}{collector_b} "
+    "[{d}], [{a}], {b_desc}, [{metadata}], {idesc}, {scale_d}{, zero_columns};",
+    isa=(8, 6),
+    arch=TCGEN05,
+    effects="memory",
+    section=SECTION + ": mma",
+)
 def mma_ws_sp_tf32_ts(
-    d: Tmem, a: Tmem, b_desc: Descriptor100, metadata: Tmem, idesc: IdescWsSpTf32Ts,
-    scale_d: Pred = True, zero_columns: U64 | None = None, *, collector_b: CollectorB = "",
+    d: Tmem,
+    a: Tmem,
+    b_desc: Descriptor100,
+    metadata: Tmem,
+    idesc: IdescWsSpTf32Ts,
+    scale_d: Pred = True,
+    zero_columns: U64 | None = None,
+    *,
+    collector_b: CollectorB = "",
 ) -> None:
     """Start D = A * B + D with B stationary, sparse A, tf32, K = 16, A in tensor memory.
 
@@ -371,13 +517,24 @@ def mma_ws_sp_tf32_ts(
     ...
 
 
-@ptx("tcgen05.mma.ws.sp.cta_group::1.kind::f8f6f4{?collector_b:.collector::}{collector_b} "
-     "[{d}], [{a}], {b_desc}, [{metadata}], {idesc}, {scale_d}{, zero_columns};",
-     isa=(8, 6), arch=TCGEN05, effects="memory",
-     section=SECTION + ": mma")
+@ptx(
+    "tcgen05.mma.ws.sp.cta_group::1.kind::f8f6f4{?collector_b:.collector::}{collector_b} "
+    "[{d}], [{a}], {b_desc}, [{metadata}], {idesc}, {scale_d}{, zero_columns};",
+    isa=(8, 6),
+    arch=TCGEN05,
+    effects="memory",
+    section=SECTION + ": mma",
+)
 def mma_ws_sp_f8f6f4_ts(
-    d: Tmem, a: Tmem, b_desc: Descriptor100, metadata: Tmem, idesc: IdescWsSpF8f6f4Ts,
-    scale_d: Pred = True, zero_columns: U64 | None = None, *, collector_b: CollectorB = "",
+    d: Tmem,
+    a: Tmem,
+    b_desc: Descriptor100,
+    metadata: Tmem,
+    idesc: IdescWsSpF8f6f4Ts,
+    scale_d: Pred = True,
+    zero_columns: U64 | None = None,
+    *,
+    collector_b: CollectorB = "",
 ) -> None:
     """Start D = A * B + D with B stationary, sparse A, f8f6f4, K = 64, A in tensor memory.
 
@@ -396,13 +553,24 @@ def mma_ws_sp_f8f6f4_ts(
     ...
 
 
-@ptx("tcgen05.mma.ws.sp.cta_group::1.kind::i8{?collector_b:.collector::}{collector_b} "
-     "[{d}], [{a}], {b_desc}, [{metadata}], {idesc}, {scale_d}{, zero_columns};",
-     isa=(8, 6), arch="sm_100a", effects="memory",
-     section=SECTION + ": mma")
+@ptx(
+    "tcgen05.mma.ws.sp.cta_group::1.kind::i8{?collector_b:.collector::}{collector_b} "
+    "[{d}], [{a}], {b_desc}, [{metadata}], {idesc}, {scale_d}{, zero_columns};",
+    isa=(8, 6),
+    arch="sm_100a",
+    effects="memory",
+    section=SECTION + ": mma",
+)
 def mma_ws_sp_i8_ts(
-    d: Tmem, a: Tmem, b_desc: Descriptor100, metadata: Tmem, idesc: IdescWsSpI8Ts,
-    scale_d: Pred = True, zero_columns: U64 | None = None, *, collector_b: CollectorB = "",
+    d: Tmem,
+    a: Tmem,
+    b_desc: Descriptor100,
+    metadata: Tmem,
+    idesc: IdescWsSpI8Ts,
+    scale_d: Pred = True,
+    zero_columns: U64 | None = None,
+    *,
+    collector_b: CollectorB = "",
 ) -> None:
     """Start D = A * B + D with B stationary, sparse A, i8, K = 64, A in tensor memory.
 

@@ -44,13 +44,22 @@ Reduced = Annotated[tuple[float, ...], Regs(_reduced_kind, _num, note="num")]
 Extreme = Annotated[float, chosen(_reduced_kind)]
 
 
-@ptx("tcgen05.ld.red.sync.aligned.32x32b.x{num}.{op}{.abs}{.NaN}.{dtype} {ret0}, {ret1}, "
-     "[{taddr}];",
-     isa=(8, 8), arch="sm_103a", effects="memory convergent", check=_float_only,
-     section=SECTION + ": ld.red")
+@ptx(
+    "tcgen05.ld.red.sync.aligned.32x32b.x{num}.{op}{.abs}{.NaN}.{dtype} {ret0}, {ret1}, [{taddr}];",
+    isa=(8, 8),
+    arch="sm_103a",
+    effects="memory convergent",
+    check=_float_only,
+    section=SECTION + ": ld.red",
+)
 def ld_red_32x32b(
-    taddr: Tmem, *, num: ReduceN, op: Literal["min", "max"], dtype: ReduceType = "f32",
-    abs: Flag = False, NaN: Flag = False,
+    taddr: Tmem,
+    *,
+    num: ReduceN,
+    op: Literal["min", "max"],
+    dtype: ReduceType = "f32",
+    abs: Flag = False,
+    NaN: Flag = False,
 ) -> tuple[Reduced, Extreme]:
     """Load as ``ld_32x32b`` does, and return also the extreme of this thread's registers.
 
@@ -67,13 +76,24 @@ def ld_red_32x32b(
     ...
 
 
-@ptx("tcgen05.ld.red.sync.aligned.16x32bx2.x{num}.{op}{.abs}{.NaN}.{dtype} {ret0}, {ret1}, "
-     "[{taddr}], {half_offset};",
-     isa=(8, 8), arch="sm_103a", effects="memory convergent", check=_float_only,
-     section=SECTION + ": ld.red")
+@ptx(
+    "tcgen05.ld.red.sync.aligned.16x32bx2.x{num}.{op}{.abs}{.NaN}.{dtype} {ret0}, {ret1}, "
+    "[{taddr}], {half_offset};",
+    isa=(8, 8),
+    arch="sm_103a",
+    effects="memory convergent",
+    check=_float_only,
+    section=SECTION + ": ld.red",
+)
 def ld_red_16x32bx2(
-    taddr: Tmem, *, num: ReduceN, half_offset: HalfOffset, op: Literal["min", "max"],
-    dtype: ReduceType = "f32", abs: Flag = False, NaN: Flag = False,
+    taddr: Tmem,
+    *,
+    num: ReduceN,
+    half_offset: HalfOffset,
+    op: Literal["min", "max"],
+    dtype: ReduceType = "f32",
+    abs: Flag = False,
+    NaN: Flag = False,
 ) -> tuple[Reduced, Extreme]:
     """Load as ``ld_16x32bx2`` does, and return also the extreme of this thread's registers.
 
@@ -91,8 +111,14 @@ def ld_red_16x32bx2(
     ...
 
 
-@ptx("tcgen05.wait::ld.sync.aligned;", isa=(8, 6), arch=TCGEN05, effects="memory convergent",
-     ties={"regs": "ret"}, section=SECTION + ": wait")
+@ptx(
+    "tcgen05.wait::ld.sync.aligned;",
+    isa=(8, 6),
+    arch=TCGEN05,
+    effects="memory convergent",
+    ties={"regs": "ret"},
+    section=SECTION + ": wait",
+)
 def wait_ld(regs: AnyRegisters | None = None) -> AnyRegisters:
     """Wait for this thread's tensor-memory loads. A warp executes it.
 
@@ -106,8 +132,13 @@ def wait_ld(regs: AnyRegisters | None = None) -> AnyRegisters:
     ...
 
 
-@ptx("tcgen05.wait::st.sync.aligned;", isa=(8, 6), arch=TCGEN05, effects="memory convergent",
-     section=SECTION + ": wait")
+@ptx(
+    "tcgen05.wait::st.sync.aligned;",
+    isa=(8, 6),
+    arch=TCGEN05,
+    effects="memory convergent",
+    section=SECTION + ": wait",
+)
 def wait_st() -> None:
     """Wait for this thread's tensor-memory stores. A warp executes it.
 
@@ -128,14 +159,23 @@ def _cp_check(v: Variant) -> str | None:
     return None
 
 
-@ptx("tcgen05.cp.cta_group::{cta_group}.{shape}{.multicast}{?decompress:.b8x16}{.decompress} "
-     "[{taddr}], {s_desc};",
-     isa=(8, 6), arch=TCGEN05, effects="memory", check=_cp_check, section=SECTION + ": cp")
+@ptx(
+    "tcgen05.cp.cta_group::{cta_group}.{shape}{.multicast}{?decompress:.b8x16}{.decompress} "
+    "[{taddr}], {s_desc};",
+    isa=(8, 6),
+    arch=TCGEN05,
+    effects="memory",
+    check=_cp_check,
+    section=SECTION + ": cp",
+)
 def cp(
-    taddr: Tmem, s_desc: Descriptor100, *,
+    taddr: Tmem,
+    s_desc: Descriptor100,
+    *,
     shape: Literal["128x256b", "128x128b", "4x256b", "64x128b", "32x128b"],
     multicast: Literal["", "warpx2::02_13", "warpx2::01_23", "warpx4"] = "",
-    decompress: Literal["", "b6x16_p32", "b4x16_p64"] = "", cta_group: CtaGroup = 1,
+    decompress: Literal["", "b6x16_p32", "b4x16_p64"] = "",
+    cta_group: CtaGroup = 1,
 ) -> None:
     """Copy from shared memory to tensor memory. One thread executes it (one of the pair).
 
@@ -158,8 +198,13 @@ def cp(
     ...
 
 
-@ptx("tcgen05.shift.cta_group::{cta_group}.down [{taddr}];",
-     isa=(8, 6), arch=CHIPS, effects="memory", section=SECTION + ": shift")
+@ptx(
+    "tcgen05.shift.cta_group::{cta_group}.down [{taddr}];",
+    isa=(8, 6),
+    arch=CHIPS,
+    effects="memory",
+    section=SECTION + ": shift",
+)
 def shift_down(taddr: Tmem, *, cta_group: CtaGroup = 1) -> None:
     """Move rows of 32 bytes one lane down, all but the last. One thread executes it.
 
@@ -173,9 +218,14 @@ def shift_down(taddr: Tmem, *, cta_group: CtaGroup = 1) -> None:
     ...
 
 
-@ptx("tcgen05.commit.cta_group::{cta_group}.mbarrier::arrive::one.shared::cluster"
-     "{?cta_mask:.multicast::cluster}.b64 [{bar}]{, cta_mask};",
-     isa=(8, 6), arch=TCGEN05, effects="memory", section=SECTION + ": commit")
+@ptx(
+    "tcgen05.commit.cta_group::{cta_group}.mbarrier::arrive::one.shared::cluster"
+    "{?cta_mask:.multicast::cluster}.b64 [{bar}]{, cta_mask};",
+    isa=(8, 6),
+    arch=TCGEN05,
+    effects="memory",
+    section=SECTION + ": commit",
+)
 def commit(bar: Cluster, cta_mask: U16 | None = None, *, cta_group: CtaGroup = 1) -> None:
     """Make an mbarrier track this thread's earlier ``mma``, ``cp`` and ``shift``.
 
@@ -191,15 +241,25 @@ def commit(bar: Cluster, cta_mask: U16 | None = None, *, cta_group: CtaGroup = 1
     ...
 
 
-@ptx("tcgen05.fence::before_thread_sync;", isa=(8, 6), arch=TCGEN05, effects="memory",
-     section=SECTION + ": fence")
+@ptx(
+    "tcgen05.fence::before_thread_sync;",
+    isa=(8, 6),
+    arch=TCGEN05,
+    effects="memory",
+    section=SECTION + ": fence",
+)
 def fence_before_thread_sync() -> None:
     """Order this thread's earlier tcgen05 operations before a following synchronisation."""
     ...
 
 
-@ptx("tcgen05.fence::after_thread_sync;", isa=(8, 6), arch=TCGEN05, effects="memory",
-     section=SECTION + ": fence")
+@ptx(
+    "tcgen05.fence::after_thread_sync;",
+    isa=(8, 6),
+    arch=TCGEN05,
+    effects="memory",
+    section=SECTION + ": fence",
+)
 def fence_after_thread_sync() -> None:
     """Order this thread's later tcgen05 operations after a preceding synchronisation."""
     ...

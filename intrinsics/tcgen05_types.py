@@ -36,6 +36,8 @@ def _lanes(v: Variant) -> int:
 
 Lanes = Annotated[tuple[int, ...], Regs(U32_KIND, _lanes, note="4 * cta_group")]
 """Mask of lanes of D that stay unwritten."""
+
+
 def _idesc(kind: str, *, ts: bool = False, sparse: bool = False, ws: bool = False) -> Checked:
     def rule(value: int, v: Variant) -> str | None:
         try:

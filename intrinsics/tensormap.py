@@ -38,8 +38,12 @@ SECTION = DATA_MOVEMENT + ": tensormap.replace"
 ARCH = ("sm_90a", *TCGEN05)
 
 
-@ptx("prefetch.tensormap [{tensor_map}];", isa=(8, 0), arch="sm_90",
-     section=DATA_MOVEMENT + ": prefetch")
+@ptx(
+    "prefetch.tensormap [{tensor_map}];",
+    isa=(8, 0),
+    arch="sm_90",
+    section=DATA_MOVEMENT + ": prefetch",
+)
 def prefetch(tensor_map: Generic) -> None:
     """Bring a tensor map into the descriptor cache, to hide its latency from the first copy.
 
@@ -51,10 +55,14 @@ def prefetch(tensor_map: Generic) -> None:
     ...
 
 
-@ptx("tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.{scope}.sync.aligned "
-     "[{dst}], [{src}], 128;",
-     isa=(8, 3), arch="sm_90", effects="memory convergent",
-     section=PARALLEL + ": tensormap.cp_fenceproxy")
+@ptx(
+    "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.{scope}.sync.aligned "
+    "[{dst}], [{src}], 128;",
+    isa=(8, 3),
+    arch="sm_90",
+    effects="memory convergent",
+    section=PARALLEL + ": tensormap.cp_fenceproxy",
+)
 def cp_fenceproxy(dst: Global, src: Shared, *, scope: Scope = "gpu") -> None:
     """Copy a tensor map of 128 bytes from shared to global memory and release it to TMA.
 
@@ -185,8 +193,12 @@ def _newer(limit: int) -> Any:
     return isa
 
 
-@ptx(_field("elemtype", "b32"), isa=_newer(12),
-     arch=lambda v: TCGEN05 if v.value > 12 else ARCH, section=SECTION)
+@ptx(
+    _field("elemtype", "b32"),
+    isa=_newer(12),
+    arch=lambda v: TCGEN05 if v.value > 12 else ARCH,
+    section=SECTION,
+)
 def replace_elemtype(
     map: Map, *, value: Annotated[int, Imm(0, 15)], space: Space = "shared::cta"
 ) -> None:
@@ -219,8 +231,12 @@ def replace_interleave_layout(
     ...
 
 
-@ptx(_field("swizzle_mode", "b32"), isa=lambda v: (8, 8) if v.value == 4 else (8, 3),
-     arch=lambda v: "sm_103a" if v.value == 4 else ARCH, section=SECTION)
+@ptx(
+    _field("swizzle_mode", "b32"),
+    isa=lambda v: (8, 8) if v.value == 4 else (8, 3),
+    arch=lambda v: "sm_103a" if v.value == 4 else ARCH,
+    section=SECTION,
+)
 def replace_swizzle_mode(
     map: Map, *, value: Literal[0, 1, 2, 3, 4], space: Space = "shared::cta"
 ) -> None:
@@ -253,9 +269,7 @@ def replace_swizzle_atomicity(
 
 
 @ptx(_field("fill_mode", "b32"), isa=(8, 3), arch=ARCH, section=SECTION)
-def replace_fill_mode(
-    map: Map, *, value: Literal[0, 1], space: Space = "shared::cta"
-) -> None:
+def replace_fill_mode(map: Map, *, value: Literal[0, 1], space: Space = "shared::cta") -> None:
     """Replace what out-of-bounds elements read as.
 
     Args:

@@ -85,8 +85,7 @@ def parse(arch: str | Arch) -> Arch:
     what = _OTHERS.get(name.rstrip("af"))
     what = f" ({what})" if what else ""
     raise ArchError(
-        f"arch={arch!r} is not supported{what}; supported: {', '.join(SUPPORTED)}"
-        + _hint(name)
+        f"arch={arch!r} is not supported{what}; supported: {', '.join(SUPPORTED)}" + _hint(name)
     )
 
 

@@ -366,7 +366,7 @@ def with_names(error: NbtcError, names: Sequence[str] | None) -> NbtcError:
     found = re.match(r"argument (\d+)", text)
     if found is None or not names or int(found[1]) >= len(names):
         return error
-    return type(error)(f"{found[0]} ({names[int(found[1])]!r}){text[found.end():]}")
+    return type(error)(f"{found[0]} ({names[int(found[1])]!r}){text[found.end() :]}")
 
 
 def _find_probe(cls: type) -> _Probe:

@@ -229,9 +229,7 @@ class LaunchPlan:
     def _devices(self) -> list[int]:
         """Return every device that the code runs on."""
         every = range(driver.device_count())
-        return [
-            i for i in every if arch.runs_on(self.compiled.arch, driver.compute_capability(i))
-        ]
+        return [i for i in every if arch.runs_on(self.compiled.arch, driver.compute_capability(i))]
 
     def _reserve_smem(self, dynamic: int) -> None:
         """Raise the limit of dynamic shared memory on every device, if it is not high enough."""
@@ -252,9 +250,7 @@ class LaunchPlan:
         for index in self._devices():
             limit = driver.attribute(index, "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
             if self._smem_set.get(index, 0) < dynamic <= limit - static:
-                set_ = api.cuKernelSetAttribute(
-                    name, dynamic, self._kernel, driver.device(index)
-                )
+                set_ = api.cuKernelSetAttribute(name, dynamic, self._kernel, driver.device(index))
                 driver.check(set_, f"allowing {dynamic} B of dynamic shared memory")
                 self._smem_set[index] = dynamic
 

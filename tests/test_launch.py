@@ -119,9 +119,7 @@ class FakeDriver:
                 stream=int(config.hStream),
                 attributes=list(config.attrs),
                 function=int(function),
-                values=[
-                    ctypes.string_at(p, n) for p, n in zip(pointers, self.sizes, strict=True)
-                ],
+                values=[ctypes.string_at(p, n) for p, n in zip(pointers, self.sizes, strict=True)],
             )
         )
         if not self.has_context:

@@ -9,9 +9,7 @@ import numpy as np
 from .agreement_case import START_BARRIER, WAIT_BARRIER, PtxCase, module
 
 THREADS = 64
-_SHARED = (
-    f".shared .align 16 .b8 box[{16 * THREADS}];\n.shared .align 8 .b64 bar;\n"
-)
+_SHARED = f".shared .align 16 .b8 box[{16 * THREADS}];\n.shared .align 8 .b64 bar;\n"
 _BEGIN = """mul.wide.u32 %rd20, %thread, 16;
 add.u64 %rd21, %rd1, %rd20;
 add.u64 %rd22, %rd2, %rd20;

@@ -171,7 +171,8 @@ class Layout:
             what = "mbarrier" if piece.is_barrier else f"{piece.dtype} {list(piece.shape)}"
             rows.append(
                 f"  {name:<12} [{start:>6}, {start + piece.nbytes:>6})  {piece.nbytes:>6} B  "
-                f"{stages}{what}" + (f", swizzle {piece.swizzle}" if piece.swizzle != "none" else "")
+                f"{stages}{what}"
+                + (f", swizzle {piece.swizzle}" if piece.swizzle != "none" else "")
             )
         return "\n".join([*rows, f"  total {self.nbytes} B"])
 

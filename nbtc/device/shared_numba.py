@@ -38,9 +38,7 @@ class PieceType(AddressType):
     def __init__(self, piece: Piece, name: str) -> None:
         self.piece = piece
         self.piece_name = name
-        super().__init__(
-            "shared", 32, "a piece of shared memory", f"shared_piece({name}, {piece})"
-        )
+        super().__init__("shared", 32, "a piece of shared memory", f"shared_piece({name}, {piece})")
 
 
 register_model(LayoutType)(models.OpaqueModel)
@@ -104,9 +102,7 @@ class _StageAddress(AbstractTemplate):
         if not isinstance(index, types.Integer):
             raise LayoutError(f"{name}[...]: the stage is {index}, and must be an integer")
         if isinstance(index, types.IntegerLiteral) and not 0 <= index.literal_value < piece.stages:
-            raise LayoutError(
-                f"{name}[{index.literal_value}]: stages are 0..{piece.stages - 1}"
-            )
+            raise LayoutError(f"{name}[{index.literal_value}]: stages are 0..{piece.stages - 1}")
         return signature(SHARED, args[0], types.unliteral(index))
 
 
@@ -130,7 +126,9 @@ class _PieceAttributes(AttributeTemplate):
     def resolve_array(self, typ: Any) -> Any:
         piece = typ.piece
         shape = piece.shape if piece.stages is None else (piece.stages, *piece.shape)
-        if piece.swizzle != "none" or (piece.stages is not None and piece.stride != piece.stage_bytes):
+        if piece.swizzle != "none" or (
+            piece.stages is not None and piece.stride != piece.stage_bytes
+        ):
             raise LayoutError(
                 f"{typ.piece_name}.array: the piece is swizzled or padded, so it is no plain "
                 "array; use shared.array for data that threads index"

@@ -59,9 +59,7 @@ def multiply(e: Emitter, d: Any, a: Any, b: Any, dtype: str) -> Any:
     return e.tuple(result)
 
 
-def _returns_each(
-    function: Any, d: Any, row: Any, column: Any, columns: Any, *extra: Any
-) -> Any:
+def _returns_each(function: Any, d: Any, row: Any, column: Any, columns: Any, *extra: Any) -> Any:
     if not isinstance(columns, int) or columns % 8 or len(d) % (columns // 2):
         raise InstructionError(
             f"warp_mma.each_pair: columns={columns!r} for {len(d)} registers; must be the columns "

@@ -180,9 +180,7 @@ def make_landings(
                 f"{target.rank} exited; end with a cluster barrier (producer tail)",
                 ins=ins, warp=warp, lanes=1 << lane,
             )  # fmt: skip
-        barrier = use_mbarrier(
-            warp, signal, bar_offset, ins, lanes=1 << lane, incoming=False
-        )
+        barrier = use_mbarrier(warp, signal, bar_offset, ins, lanes=1 << lane, incoming=False)
         if offset + count > target.shared.size:
             raise MemoryFault(
                 "out_of_bounds",

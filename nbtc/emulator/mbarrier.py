@@ -282,9 +282,7 @@ class MBarrier:
             warp.sync.state["stale_wait"] = (self, parity, ins, local)
         elif stale is not None and stale[0] is self and local > stale[3]:
             del warp.sync.state["stale_wait"]
-        warp.sync.waits[self] = WaitRecord(
-            phase - self.base_phase, parity, self.local_phase, ins
-        )
+        warp.sync.waits[self] = WaitRecord(phase - self.base_phase, parity, self.local_phase, ins)
         if self.overrun is not None:
             self.report_overrun((warp, ins))
 

@@ -188,9 +188,7 @@ def region_sync(launch: LaunchSync, region: Region) -> RegionSync:
     return state
 
 
-def note_incoming(
-    cta: Cta, agent: int, time: int, warp: Warp, ins: Instruction, what: str
-) -> None:
+def note_incoming(cta: Cta, agent: int, time: int, warp: Warp, ins: Instruction, what: str) -> None:
     """Note that another CTA touched the shared memory of ``cta``; checked when it exits."""
     cta.sync.state.setdefault("incoming", {})[agent, id(ins)] = (agent, time, warp, ins, what)
 

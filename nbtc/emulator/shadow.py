@@ -197,9 +197,7 @@ class PagedShadow(ByteShadow):
             if low & (PAGE - 1) or first == last:
                 self._split(first)
                 end = min(high, (first + 1) << _SHIFT)
-                conflicts += self._apply(
-                    self.writer[low:end], self.reader[low:end], access, clock
-                )
+                conflicts += self._apply(self.writer[low:end], self.reader[low:end], access, clock)
                 head += 1
             if last >= head and high & (PAGE - 1):
                 self._split(last)
@@ -243,7 +241,7 @@ class PagedShadow(ByteShadow):
         self, addresses: np.ndarray, width: int, access: Access, clock: Clock
     ) -> list[Conflict]:
         pages = addresses >> _SHIFT
-        for which in ((pages,) if width == 1 else (pages, (addresses + (width - 1)) >> _SHIFT)):
+        for which in (pages,) if width == 1 else (pages, (addresses + (width - 1)) >> _SHIFT):
             whole = self.page_writer[which] != _MIXED
             if whole.any():
                 for page in set(which[whole].tolist()):

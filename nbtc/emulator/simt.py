@@ -362,9 +362,7 @@ class Runner(Calls):
             return False
         frame: Any = path.frame
         warp: Any = path.warp
-        state = hash(
-            (*tuple(bank.tobytes() for bank in frame.bank.values()), warp.local.tobytes())
-        )
+        state = hash((*tuple(bank.tobytes() for bank in frame.bank.values()), warp.local.tobytes()))
         if path.edge_hash == (target, state):
             path.spin_events = machine.events
             path.spin_ins = ins or frame.function.blocks[target].instructions[0]

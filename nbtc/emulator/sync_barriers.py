@@ -64,9 +64,7 @@ class NamedBarrier:
 
     def arrived(self) -> int:
         """Threads of warps that arrived as a whole, counted by warp."""
-        return sum(
-            32 for warp, lanes in self.lanes.items() if not _live(warp) & ~lanes
-        )
+        return sum(32 for warp, lanes in self.lanes.items() if not _live(warp) & ~lanes)
 
     def needed(self) -> int:
         """Threads that complete the generation."""

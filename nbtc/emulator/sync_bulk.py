@@ -171,9 +171,7 @@ def _tensor_store(warp: Warp, ins: Instruction, lane: int) -> None:
     boxes = plan.global_boxes
     inside = sum(rows * width for _, rows, _, width in boxes)
     if "race" in warp.machine.sync.checks:
-        shared_read(
-            warp, ins, warp.cta, span, read, clipped=inside < plan.transaction_bytes
-        )
+        shared_read(warp, ins, warp.cta, span, read, clipped=inside < plan.transaction_bytes)
     region = None
     if plan.global_high > plan.global_low:
         region = find_region(warp, plan.global_low, plan.global_high, write=True)

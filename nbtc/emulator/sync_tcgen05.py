@@ -110,9 +110,7 @@ def _move(warp: Warp, ins: Instruction, address_operand: Any, split: Any, *,
     agents = _agents(warp)
     agents[name + "_count"] += 1
     time = agents[name + "_count"]
-    access = Access(
-        agents[name], time, write=write, warp=warp, place=ins, what=f"tcgen05.{name}"
-    )
+    access = Access(agents[name], time, write=write, warp=warp, place=ins, what=f"tcgen05.{name}")
     warp.machine.sync.table.add(access)
     clock: Any = warp.sync.clock
     if write:
@@ -399,9 +397,7 @@ def tcgen05_mma(warp: Warp, ins: Instruction) -> None:
             sfa = value(info.sfa) if info.sfa is not None else None
             sfb = value(info.sfb) if info.sfb is not None else None
             meta = value(info.meta) if info.meta is not None else None
-            places = tcgen05.describe_tmem(
-                op, d, a if info.a_in_tmem else None, sfa, sfb, meta
-            )
+            places = tcgen05.describe_tmem(op, d, a if info.a_in_tmem else None, sfa, sfb, meta)
             operands = [("b", tcgen05.describe_shared(op, "b", [b]))]
             if not info.a_in_tmem:
                 operands.insert(0, ("a", tcgen05.describe_shared(op, "a", [a])))

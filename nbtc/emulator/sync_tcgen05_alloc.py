@@ -179,9 +179,7 @@ def tcgen05_dealloc(warp: Warp, ins: Instruction) -> None:
     column = warp.scalar(ins.operands[0]) & 0xFFFF
     count = warp.scalar(ins.operands[1])
     memory = tensor_memory(warp.cta)
-    found = next(
-        (a for a in memory.allocations if a.column == column and a.count == count), None
-    )
+    found = next((a for a in memory.allocations if a.column == column and a.count == count), None)
     if found is None:
         live = ", ".join(f"{a.column}..{a.column + a.count - 1}" for a in memory.allocations)
         machine.fatal(

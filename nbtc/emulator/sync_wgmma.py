@@ -231,7 +231,7 @@ class _Group(AsyncOp):
             try:
                 _multiply(self.group, ops[index:end])
             except UnitFault as error:
-                    fault(ops[index].warps[-1], ops[index].ins, error)
+                fault(ops[index].warps[-1], ops[index].ins, error)
             index = end
         self.ops = []
         self.group.done = self.number

@@ -147,7 +147,9 @@ def refused(lines: list[str], isa: Isa, target: str, ptxas: str | Path) -> dict[
         source.write_text(text)
         done = subprocess.run(
             [str(ptxas), f"-arch={target}", "-O1", str(source), "-o", str(Path(folder) / "out")],
-            capture_output=True, text=True, check=False,
+            capture_output=True,
+            text=True,
+            check=False,
         )
     found: dict[int, str] = {}
     for line in (done.stderr + done.stdout).splitlines():

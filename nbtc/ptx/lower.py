@@ -118,7 +118,8 @@ def make_plan(instruction: Instruction, argument_types: tuple[Any, ...]) -> Plan
     counts = {
         o.name: len(by_name[o.name])
         for o in instruction.operands
-        if isinstance(o.kind, Regs) and o.kind.count is None
+        if isinstance(o.kind, Regs)
+        and o.kind.count is None
         and isinstance(by_name[o.name], types.BaseTuple)
     }
     variant = Variant(values, given, counts)
@@ -220,7 +221,8 @@ def _kind_of(where: str, ty: Any) -> Kind:
     for kind in (kinds.F32_KIND, kinds.F64_KIND, kinds.U32_KIND, kinds.U64_KIND, kinds.U16_KIND):
         numba = numba_type(kind)
         if base == numba or (
-            isinstance(base, types.Integer) and isinstance(numba, types.Integer)
+            isinstance(base, types.Integer)
+            and isinstance(numba, types.Integer)
             and base.bitwidth == kind.bits
         ):
             return kind

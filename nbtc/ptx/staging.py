@@ -134,13 +134,13 @@ class Emitter:
         items = [v.type for v in values]
         same = all(t == items[0] for t in items)
         type_ = types.UniTuple(items[0], len(items)) if same else types.Tuple(items)
-        return Value(self, type_, self.context.make_tuple(self.builder, type_, [v.llvm for v in values]))
+        return Value(
+            self, type_, self.context.make_tuple(self.builder, type_, [v.llvm for v in values])
+        )
 
     def cast(self, value: Value, type_: Any) -> Value:
         """Convert a value to another Numba type."""
-        return Value(
-            self, type_, self.context.cast(self.builder, value.llvm, value.type, type_)
-        )
+        return Value(self, type_, self.context.cast(self.builder, value.llvm, value.type, type_))
 
     def call(self, instruction: Any, *args: Any, **modifiers: Any) -> Any:
         """Emit a declared instruction; arguments are Values, lists of Values, ints or None."""

@@ -101,11 +101,13 @@ bar.arrive {give}, 256;
         "mov.u32 %r1, 5; setp.ge.u32 %p2, %warp, 4; @%p2 bra SECOND;\n"
         + "bar.arrive 2, 256;\n" * 0
         + "".join(turn.format(own=f"A{i}", wait=1, give=2) for i in range(3)).replace(
-            "add.u32 %r3, %r10, 0;", "shl.b32 %r3, %thread, 2; add.u32 %r3, %r3, %r10;")
+            "add.u32 %r3, %r10, 0;", "shl.b32 %r3, %thread, 2; add.u32 %r3, %r3, %r10;"
+        )
         + "bar.sync 1, 256;\nbra DONE;\n"
         + "SECOND: bar.arrive 1, 256; and.b32 %r4, %thread, 127;\n"
         + "".join(turn.format(own=f"B{i}", wait=2, give=1) for i in range(3)).replace(
-            "add.u32 %r3, %r10, 0;", "shl.b32 %r3, %r4, 2; add.u32 %r3, %r3, %r10;")
+            "add.u32 %r3, %r10, 0;", "shl.b32 %r3, %r4, 2; add.u32 %r3, %r3, %r10;"
+        )
         + "DONE: mov.u32 %r1, 0;\n"
     )
     silent(run(body, seed=seed))

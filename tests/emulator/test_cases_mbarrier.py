@@ -54,7 +54,9 @@ def src(size=16384):
 
 
 def two_copies(expect, *, form="arrive.expect_tx.shared::cta.b64 _,"):
-    return INIT.format(full=1, empty=1) + f"""
+    return (
+        INIT.format(full=1, empty=1)
+        + f"""
 @%p1 mbarrier.{form} [full], {expect};  // expect
 @%p1 {COPY} [%r12], [%rd1], 1024, [full];  // copyA
 @%p1 {COPY} [%r12+1024], [%rd1], 1024, [full];  // copyB
@@ -62,6 +64,7 @@ def two_copies(expect, *, form="arrive.expect_tx.shared::cta.b64 _,"):
 ld.shared.u32 %r20, [tiles];
 ld.shared.u32 %r21, [tiles+1024];  // read
 """
+    )
 
 
 @pytest.mark.parametrize("completion", POLICIES)
@@ -101,11 +104,14 @@ def test_c03_bare_expect_does_not_arrive():
 
 def test_c04_too_few_arrivals():
     def body(count):
-        return INIT.format(full=count, empty=1) + f"""
+        return (
+            INIT.format(full=count, empty=1)
+            + f"""
 elect.sync _|%p2, -1;
 @%p2 mbarrier.arrive.shared::cta.b64 _, [full];  // arrive
 {wait("full", 0)}  // wait
 """
+        )
 
     found = the(run(body(128), args=[src()], params=SRC), "deadlock")
     assert "4 of 128 arrivals and no other thread can arrive" in found.message
@@ -115,11 +121,14 @@ elect.sync _|%p2, -1;
 
 def test_c04_too_many_arrivals():
     def body(count):
-        return INIT.format(full=count, empty=1) + f"""
+        return (
+            INIT.format(full=count, empty=1)
+            + f"""
 setp.eq.u32 %p2, %warp, 1; @!%p2 bra DONE;
 mbarrier.arrive.shared::cta.b64 _, [full];  // arrive
 DONE: {wait("full", 0)}  // wait
 """
+        )
 
     report = run(body(1), args=[src()], params=SRC)
     found = the(report, "mbarrier_overrun")
@@ -140,10 +149,13 @@ setp.eq.u32 %p1, %thread, 0; mov.u32 %r1, {value};
 
 
 def test_c05_expect_out_of_range():
-    body = INIT.format(full=1, empty=1) + """
+    body = (
+        INIT.format(full=1, empty=1)
+        + """
 mov.u32 %r1, 1048576;
 @%p1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [full], %r1;  // expect
 """
+    )
     found = the(run(body, args=[src()], params=SRC), "mbarrier_tx_range")
     assert "expect_tx 1048576 exceeds 1048575" in found.message
     assert found.line == line_of(body, "expect")
@@ -151,7 +163,9 @@ mov.u32 %r1, 1048576;
 
 def ring(producer_parity, *, trips=3):
     """One stage; warp 0 loads, warps 1..3 read; parities carried as they should be."""
-    return INIT.format(full=1, empty=96) + f"""
+    return (
+        INIT.format(full=1, empty=96)
+        + f"""
 mov.u32 %r1, 0; mov.u32 %r2, {producer_parity}; mov.u32 %r3, 0;
 setp.eq.u32 %p2, %warp, 0; @!%p2 bra CONSUMER;
 LOOP: setp.ge.u32 %p3, %r1, {trips}; @%p3 bra DONE;
@@ -167,6 +181,7 @@ mbarrier.arrive.shared::cta.b64 _, [empty];  // release
 xor.b32 %r3, %r3, 1; add.u32 %r1, %r1, 1; bra CONSUMER;
 DONE: bar.sync 0;
 """
+    )
 
 
 @pytest.mark.parametrize("completion", POLICIES)
@@ -192,14 +207,17 @@ def test_c07_parity_from_the_loop_counter(completion):
 ld.shared.u32 %r2{s}, [tiles+{1024 * s}];  // read{s}"""
             for s in range(4)
         )
-        return """
+        return (
+            """
 mov.u32 %r12, tiles; ld.param.u64 %rd1, [src]; setp.eq.u32 %p1, %thread, 0;
 @%p1 mbarrier.init.shared::cta.b64 [full], 1;
 @%p1 mbarrier.init.shared::cta.b64 [full+8], 1;
 @%p1 mbarrier.init.shared::cta.b64 [full+16], 1;
 @%p1 mbarrier.init.shared::cta.b64 [full+24], 1;
 bar.sync 0;
-""" + steps
+"""
+            + steps
+        )
 
     wrong = body(lambda s: s & 1)
     report = run(wrong, args=[src()], params=SRC, completion=completion)
@@ -398,25 +416,31 @@ def test_c16_cluster_needs_the_init_fence():
 
 @pytest.mark.parametrize("completion", POLICIES)
 def test_c17_expect_after_the_copy_is_legal(completion):
-    body = INIT.format(full=1, empty=1) + f"""
+    body = (
+        INIT.format(full=1, empty=1)
+        + f"""
 @%p1 {COPY} [%r12], [%rd1], 1024, [full];
 @%p1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [full], 1024;
 {wait("full", 0)}
 ld.shared.u32 %r20, [tiles];
 """
+    )
     silent(run(body, args=[src()], params=SRC, completion=completion))
 
 
 @pytest.mark.parametrize("completion", POLICIES)
 @pytest.mark.parametrize("seed", range(3))
 def test_c17_phase_can_complete_before_the_expect(completion, seed):
-    body = INIT.format(full=2, empty=1) + f"""
+    body = (
+        INIT.format(full=2, empty=1)
+        + f"""
 setp.eq.u32 %p2, %thread, 32;
 @%p2 mbarrier.arrive.shared::cta.b64 _, [full];  // other
 @%p1 mbarrier.arrive.shared::cta.b64 _, [full];  // own
 @%p1 mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [full], 1024;  // expect
 @%p1 {COPY} [%r12], [%rd1], 1024, [full];
 """
+    )
     report = run(body, args=[src()], params=SRC, completion=completion, seed=seed)
     assert not report.ok
 
@@ -459,7 +483,9 @@ barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
 
 
 def test_state_form_and_pending_count():
-    body = INIT.format(full=2, empty=1) + """
+    body = (
+        INIT.format(full=2, empty=1)
+        + """
 setp.eq.u32 %p2, %thread, 0; @!%p2 bra DONE;
 mbarrier.arrive.noComplete.shared::cta.b64 %rd5, [full], 1;
 mbarrier.pending_count.b64 %r5, %rd5;
@@ -469,6 +495,7 @@ selp.u32 %r6, 1, 0, %p3;
 cvta.to.global.u64 %rd2, %rd1; st.global.u32 [%rd2], %r5; st.global.u32 [%rd2+4], %r6;
 DONE: bar.sync 0;
 """
+    )
     out = np.zeros(4, np.uint32)
     silent(run(body, args=[out], params=SRC))
     assert out[0] == 2

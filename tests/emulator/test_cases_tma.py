@@ -57,13 +57,16 @@ def silent(report):
 
 
 def one_load(column, *, expect=8192, at=0, row=0):
-    return SETUP.format(count=1) + f"""
+    return (
+        SETUP.format(count=1)
+        + f"""
 mov.u32 %r1, {column}; mov.u32 %r2, {row};
 @%p1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [full], {expect};  // expect
 @%p1 {LOAD} [%r12+{at}], [%rd1, {{%r1, %r2}}], [full];  // copy
 {wait("full", 0)}  // wait
 ld.shared.u32 %r3, [%r12+{at}];  // read
 """
+    )
 
 
 def test_c26_inner_coordinate_not_16_byte_aligned():
@@ -166,8 +169,9 @@ def test_c30_proxy_fence_by_each_writing_thread(completion, order, ok):
 def test_tile_reused_before_the_store_has_read_it():
     def body(wait_form):
         return fill_and_store(f"{FENCE}\nbar.sync 0;").replace(
-            "@%p1 cp.async.bulk.wait_group 0;", f"{wait_form}\nbar.sync 0;\n"
-            "st.shared.u32 [%r12], %thread;  // reuse\n@%p1 cp.async.bulk.wait_group 0;"
+            "@%p1 cp.async.bulk.wait_group 0;",
+            f"{wait_form}\nbar.sync 0;\n"
+            "st.shared.u32 [%r12], %thread;  // reuse\n@%p1 cp.async.bulk.wait_group 0;",
         )
 
     out = np.zeros((128, 32), np.float32)
@@ -327,10 +331,12 @@ def test_a_copy_into_a_cta_that_exits():
 def test_copy_through_shared_memory(completion):
     a = np.random.default_rng(1).standard_normal((64, 64)).astype(ml_dtypes.bfloat16)
     out = np.zeros_like(a)
-    body = SETUP.format(count=1).replace(
-        "cvta.param.u64 %rd1, %rd3;",
-        "cvta.param.u64 %rd1, %rd3; mov.b64 %rd4, out; cvta.param.u64 %rd2, %rd4;",
-    ) + f"""
+    body = (
+        SETUP.format(count=1).replace(
+            "cvta.param.u64 %rd1, %rd3;",
+            "cvta.param.u64 %rd1, %rd3; mov.b64 %rd4, out; cvta.param.u64 %rd2, %rd4;",
+        )
+        + f"""
 @%p1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [full], 8192;
 @%p1 {LOAD} [%r12], [%rd1, {{%r14, %r14}}], [full];
 {wait("full", 0)}
@@ -338,6 +344,7 @@ def test_copy_through_shared_memory(completion):
 @%p1 cp.async.bulk.commit_group;
 @%p1 cp.async.bulk.wait_group 0;
 """
+    )
     params = MAP + ", .param .align 64 .b8 out[128]"
     report = run(body, [Map(a, (64, 64), "128B"), Map(out, (64, 64), "128B")], params=params,
                  completion=completion)  # fmt: skip

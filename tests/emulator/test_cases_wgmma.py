@@ -16,9 +16,7 @@ SHARED = """
 .shared .align 1024 .b8 tile_b[8192];
 """
 LOAD = "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-PARAMS = (
-    ".param .align 64 .b8 map_a[128], .param .align 64 .b8 map_b[128], .param .u64 out"
-)
+PARAMS = ".param .align 64 .b8 map_a[128], .param .align 64 .b8 map_b[128], .param .u64 out"
 ACC = "{" + ", ".join(f"%f{i}" for i in range(32)) + "}"
 
 

@@ -225,13 +225,17 @@ def test_literals_out_of_range_are_refused(instruction: Instruction) -> None:
     [
         ("mbarrier.init", "count", 0, "mbarrier.init: count must be 1..1048575, got 0"),
         (
-            "mbarrier.arrive_expect_tx", "tx_bytes", 1048576,
+            "mbarrier.arrive_expect_tx",
+            "tx_bytes",
+            1048576,
             "mbarrier.arrive_expect_tx: tx_bytes must be 0..1048575, got 1048576",
         ),
         ("bulk.load", "size", 24, "bulk.load: size must be 0..1048560 in steps of 16, got 24"),
         ("sync.barrier_sync", "id", 16, "sync.barrier_sync: id must be 0..15, got 16"),
         (
-            "sync.barrier_arrive", "threads", 100,
+            "sync.barrier_arrive",
+            "threads",
+            100,
             "sync.barrier_arrive: threads must be 32..1024 in steps of 32, got 100",
         ),
     ],

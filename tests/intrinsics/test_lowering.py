@@ -115,7 +115,7 @@ def _uses() -> dict[tuple[str, str], list[tuple[Instruction, Variant]]]:
         if "pure" in instruction.effects:
             continue
         variants = [v for v in instruction.variants() if _small(instruction, v)]
-        for variant in ([variants[0], variants[-1]] if len(variants) > 1 else variants):
+        for variant in [variants[0], variants[-1]] if len(variants) > 1 else variants:
             key = (name.split(".")[0], _supported(instruction, variant))
             found.setdefault(key, []).append((instruction, variant))
     return found
@@ -252,7 +252,11 @@ def test_collective_calls_are_convergent_and_others_are_not() -> None:
         fence.proxy_async()
 
     compiled = compile_cuda(
-        kernel, types.void, (types.int32[:],), lineinfo=False, cc=(9, 0, "a"),
+        kernel,
+        types.void,
+        (types.int32[:],),
+        lineinfo=False,
+        cc=(9, 0, "a"),
         nvvm_options={"opt": 3},
     )
     calls = [

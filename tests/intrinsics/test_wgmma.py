@@ -107,12 +107,22 @@ def _sparse(out, start):
     ("body", "wanted", "opcode"),
     [
         (_int8, r"m64n96k32\.satfinite\.s32\.u8\.s8 \{.*\}, %rd\d+, %rd\d+, %q_scale_d;", "IGMMA"),
-        (_fp8_halves, r"m64n64k32\.f16\.e4m3\.e5m2 \{.*\}, %rd\d+, %rd\d+, %q_scale_d, 1, 1;",
-         "QGMMA"),
-        (_f16_registers, r"m64n8k16\.f32\.f16\.f16 \{.*\}, \{.*\}, %rd\d+, %q_scale_d, -1, 1, 1;",
-         "HGMMA"),
-        (_sparse, r"mma_async\.sp\.sync\.aligned\.m64n8k32\.f32\.bf16\.bf16 \{.*\}, %rd\d+, "
-         r"%rd\d+, %r\d+, 1, %q_scale_d, 1, 1, 0, 0;", "HGMMA"),
+        (
+            _fp8_halves,
+            r"m64n64k32\.f16\.e4m3\.e5m2 \{.*\}, %rd\d+, %rd\d+, %q_scale_d, 1, 1;",
+            "QGMMA",
+        ),
+        (
+            _f16_registers,
+            r"m64n8k16\.f32\.f16\.f16 \{.*\}, \{.*\}, %rd\d+, %q_scale_d, -1, 1, 1;",
+            "HGMMA",
+        ),
+        (
+            _sparse,
+            r"mma_async\.sp\.sync\.aligned\.m64n8k32\.f32\.bf16\.bf16 \{.*\}, %rd\d+, "
+            r"%rd\d+, %r\d+, 1, %q_scale_d, 1, 1, 0, 0;",
+            "HGMMA",
+        ),
     ],
     ids=["int8", "fp8", "registers", "sparse"],
 )

@@ -170,7 +170,10 @@ PIPE_ROLES = {
 }
 HOPPER_EXAMPLES = [
     Base(
-        "hand-over", lambda: example(1).make_kernel(5), (1, 64), _example1,
+        "hand-over",
+        lambda: example(1).make_kernel(5),
+        (1, 64),
+        _example1,
         {
             "init_full": (r"mbarrier\.init", r"\(full"),
             "init_empty": (r"mbarrier\.init", r"\(empty"),
@@ -184,7 +187,10 @@ HOPPER_EXAMPLES = [
         },
     ),
     Base(
-        "transpose", lambda: example(2).make_kernel(), ((3, 3), 128), _example2,
+        "transpose",
+        lambda: example(2).make_kernel(),
+        ((3, 3), 128),
+        _example2,
         {
             "init_full": (r"mbarrier\.init", ""),
             "init_sync": (r"bar(rier)?\.(cta\.)?sync", ""),
@@ -200,7 +206,10 @@ HOPPER_EXAMPLES = [
         },
     ),
     Base(
-        "wgmma-tile", lambda: example(3).make_kernel(32), (1, 128), _example3,
+        "wgmma-tile",
+        lambda: example(3).make_kernel(32),
+        (1, 128),
+        _example3,
         {
             "init_full": (r"mbarrier\.init", ""),
             "init_sync": (r"bar(rier)?\.(cta\.)?sync", ""),
@@ -217,7 +226,10 @@ HOPPER_EXAMPLES = [
         },
     ),
     Base(
-        "column-sums", lambda: example(4).make_kernel(2), (2, 160), _example4,
+        "column-sums",
+        lambda: example(4).make_kernel(2),
+        (2, 160),
+        _example4,
         {
             **PIPE_ROLES,
             "copy_a": (COPY, ""),
@@ -226,7 +238,10 @@ HOPPER_EXAMPLES = [
         },
     ),
     Base(
-        "ampere-gemm", lambda: example(5).make_kernel(3), (2, 128), _example5,
+        "ampere-gemm",
+        lambda: example(5).make_kernel(3),
+        (2, 128),
+        _example5,
         {
             "copy_a": (r"cp\.async\.cg", r"layout\.a|cp_async\.cg"),
             "commit": (r"cp\.async\.commit_group", ""),
@@ -236,7 +251,10 @@ HOPPER_EXAMPLES = [
         },
     ),
     Base(
-        "wgmma-gemm", lambda: example(6).make_kernel(3), (2, 160), _example6,
+        "wgmma-gemm",
+        lambda: example(6).make_kernel(3),
+        (2, 160),
+        _example6,
         {
             **PIPE_ROLES,
             "copy_a": (COPY, r"layout\.a"),
@@ -260,7 +278,10 @@ HOPPER_EXAMPLES = [
         },
     ),
     Base(
-        "fused-gemm", lambda: example(7).make_kernel(4), (2, 384), _example7,
+        "fused-gemm",
+        lambda: example(7).make_kernel(4),
+        (2, 384),
+        _example7,
         {
             **{r: v for r, v in PIPE_ROLES.items() if r != "init_sync"},
             "copy_b": (COPY, r"b_map"),
@@ -277,9 +298,13 @@ HOPPER_EXAMPLES = [
             **CLUSTER_ROLES,
         },
         rules=(
-            "named barrier before the store dropped", "named barrier before the writes dropped",
-            "proxy fence dropped", "release reaches only rank 0", "multicast misses rank 1",
-            "cluster does not wait at the start", "wgmma.fence dropped",
+            "named barrier before the store dropped",
+            "named barrier before the writes dropped",
+            "proxy fence dropped",
+            "release reaches only rank 0",
+            "multicast misses rank 1",
+            "cluster does not wait at the start",
+            "wgmma.fence dropped",
             "empty counts only the own CTA's consumers",
         ),
     ),

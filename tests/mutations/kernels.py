@@ -432,9 +432,7 @@ def stmatrix_data():
 
 def copy_before_expect():
     """The copy is issued before arrive_expect_tx: the count of bytes goes negative (C17)."""
-    layout = shared.Layout(
-        tile=shared.tile("float32", (16, 32)), full=shared.barriers(1)
-    )
+    layout = shared.Layout(tile=shared.tile("float32", (16, 32)), full=shared.barriers(1))
 
     @nbtc.jit(shared=layout, launch_bounds=64)
     def kernel(source_map, target, rounds):
