@@ -166,26 +166,28 @@ class PtxCase:
         driver.ensure_context()
         api = driver.api()
         code = self.cubin() if cubin is None else cubin
-        loaded = driver.check(api.cuModuleLoadData(code), "loading the kernel")
-        function = driver.check(api.cuModuleGetFunction(loaded, self.entry.encode()), "finding the kernel")
+        loaded = api.cuLibraryLoadData(code, [], [], 0, [], [], 0)
+        library = driver.check(loaded, "loading the kernel")
+        found = api.cuLibraryGetKernel(library, self.entry.encode())
+        function = api.CUfunction(int(driver.check(found, "finding the kernel")))
         arrays = [DeviceArray.copy_of(array) for array in self.arrays]
-        buffers, kept = [], []
+        buffers, maps = [], []
         for argument in self.args:
             if isinstance(argument, Map):
                 tensor_map = argument.make(arrays[argument.array])
-                kept.append(tensor_map)
+                maps.append(tensor_map)
                 raw = ctypes.create_string_buffer(tensor_map.encoded, 128)
             else:
                 address = arrays[argument].address
                 raw = ctypes.create_string_buffer(address.to_bytes(8, "little"), 8)
             buffers.append(raw)
         pointers = (ctypes.c_void_p * len(buffers))(*map(ctypes.addressof, buffers))
-        table = ctypes.addressof(pointers)
-        launched = api.cuLaunchKernel(function, self.grid, 1, 1, self.threads, 1, 1, 0, 0, table, 0)
+        shape = self.grid, 1, 1, self.threads, 1, 1
+        launched = api.cuLaunchKernel(function, *shape, 0, 0, ctypes.addressof(pointers), 0)
         driver.check(launched, f"launching {self.name}")
         driver.synchronize()
         results = [arrays[i].numpy() for i in self.results]
-        api.cuModuleUnload(loaded)
+        api.cuLibraryUnload(library)
         return results
 
     def tolerances(self) -> list[Tolerance | None]:

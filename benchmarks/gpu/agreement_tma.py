@@ -115,7 +115,7 @@ def _load(name: str, array: np.ndarray, tensor_map: Map, start: tuple[int, ...],
         tail = ", {" + ", ".join(f"%rs{i}" for i in range(len(offsets))) + "}"
         moves += "".join(f"mov.u16 %rs{i}, {value};\n" for i, value in enumerate(offsets))
     text = "".join(copy_shared_in("%rd1", "tile", size)) + START_BARRIER + _FENCE
-    text += f"@!%p0 bra LOADED;\nmbarrier.arrive.expect_tx.shared::cta.b64 _, [%r500], "
+    text += "@!%p0 bra LOADED;\nmbarrier.arrive.expect_tx.shared::cta.b64 _, [%r500], "
     text += f"{made.box_bytes};\nmov.u32 %r505, tile;\n{moves}"
     text += (
         f"cp.async.bulk.tensor.{len(start)}d.shared::cluster.global{mode}"

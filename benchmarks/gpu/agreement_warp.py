@@ -49,8 +49,9 @@ def matrix_moves() -> Iterator[PtxCase]:
                       [memory, rows, words], (0, 1, 2), {0: None}, 32)  # fmt: skip
     text = _LANE_ADDRESS + "ld.global.u32 %r0, [%rd22];\n"
     text += "movmatrix.sync.aligned.m8n8.trans.b16 %r1, %r0;\nst.global.u32 [%rd22], %r1;\n"
-    yield PtxCase("matrix moves", "movmatrix", module(text, 0, 3, _SHARED),
-                  [random_bytes(1024, 1), rows, words.copy()], (0, 1, 2), {2: None}, 32)  # fmt: skip
+    arrays = [random_bytes(1024, 1), rows, words.copy()]
+    text = module(text, 0, 3, _SHARED)
+    yield PtxCase("matrix moves", "movmatrix", text, arrays, (0, 1, 2), {2: None}, 32)
 
 
 _BITS = {"f16": 16, "bf16": 16, "tf32": 32, "e4m3": 8, "e5m2": 8, "s8": 8, "u8": 8, "s4": 4,
@@ -76,8 +77,8 @@ def _words(kind: str, registers: int, seed: int, exact: bool) -> np.ndarray:
     values = rng.integers(-3, 4, shape) if exact else rng.standard_normal(shape)
     if kind == "f64":
         return values.astype(np.float64)[..., 0]
-    raw = values.astype(np.float32).astype(NUMPY[kind])
-    return np.ascontiguousarray(raw).view(np.uint8).reshape(registers, 32, 4).view(np.uint32)[..., 0]
+    raw = np.ascontiguousarray(values.astype(np.float32).astype(NUMPY[kind]))
+    return raw.view(np.uint8).reshape(registers, 32, 4).view(np.uint32)[..., 0]
 
 
 def products() -> Iterator[PtxCase]:
@@ -154,7 +155,10 @@ _CONVERSIONS: list[tuple[str, str, str]] = [
          "f32")
         for r in ("", ".relu") for t in ("e4m3", "e5m2")
     ),
-    *((f"cvt.{m}.tf32.f32", "cvt.{0}.f32 %r3, %f1;", "f32") for m in ("rna", "rn", "rz", "rn.relu")),
+    *(
+        (f"cvt.{m}.tf32.f32", "cvt.{0}.f32 %r3, %f1;", "f32")
+        for m in ("rna", "rn", "rz", "rn.relu")
+    ),
     *(
         (f"cvt.{m}.{t}.f32", "cvt.{0}.f32 %r3, %f1;", "f32")
         for m in ("rni", "rzi", "rmi", "rpi") for t in _INTEGERS
