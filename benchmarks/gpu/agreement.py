@@ -31,6 +31,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, wait
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,8 @@ GROUPS: dict[str, tuple[Callable[[bool], Iterable[Case]], float]] = {
 }
 """Cases, and the most seconds that they get on the GPU."""
 RESTARTS = 4
+STALL_SECONDS = 15
+"""A case that takes longer hangs; the first one has the start of the process in it."""
 _SHOWN = 5
 
 
@@ -145,6 +148,27 @@ def start_preparing(
     return pool, [pool.submit(prepare_case, str(where), *one, smoke) for one in wanted]
 
 
+def versions() -> str:
+    """Return what decides whether compiled kernels can be used on another machine."""
+    packages = ("numba-cuda", "nvidia-nvvm", "nvidia-cuda-nvcc", "numpy", "llvmlite")
+    found = [sys.version.split()[0]]
+    for package in packages:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found.append(f"{package} {metadata.version(package)}")
+    return ", ".join(found)
+
+
+def compile_kernels(where: Path, seconds: float) -> None:
+    """Compile the kernels of the products on all cores, unless they come from the same tools."""
+    from .common import precompile
+
+    note = where / "versions"
+    if note.exists() and note.read_text() == versions():
+        return
+    precompile(agreement_kernels.configurations(), seconds)
+    note.write_text(versions())
+
+
 def prepare(where: Path, smoke: bool) -> int:
     """Prepare everything; return 0 if the emulator found no fault in any case."""
     pool, futures = start_preparing(where, smoke, os.cpu_count() or 2)
@@ -158,6 +182,7 @@ def prepare(where: Path, smoke: bool) -> int:
             print(f"{i}/{len(futures)} after {time.monotonic() - start:.0f} s", flush=True)
     if pool:
         pool.shutdown()
+    (where / "versions").write_text(versions())
     used = {case.key() for group in GROUPS for case in cases_of(group, smoke)}
     stale = [path for path in where.glob("*.npz") if path.stem not in used]
     for path in () if smoke else stale:
@@ -203,10 +228,7 @@ def run_group(group: str, where: Path, output: Path, seconds: float, smoke: bool
                    str(output), str(first), *(["--smoke"] if smoke else [])]  # fmt: skip
         child = subprocess.Popen(command, start_new_session=True)
         try:
-            code = child.wait(timeout=max(1.0, end - time.monotonic()))
-            trouble = f"the process ended with status {code}" if code else ""
-        except subprocess.TimeoutExpired:
-            trouble = "out of time"
+            trouble = _watch(child, output / "at", end, STALL_SECONDS * (4 if smoke else 1))
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)
@@ -221,6 +243,22 @@ def run_group(group: str, where: Path, output: Path, seconds: float, smoke: bool
         if first >= count or end - time.monotonic() < 3:
             break
     return trouble
+
+
+def _watch(child: subprocess.Popen[bytes], at: Path, end: float, stall: float) -> str:
+    """Wait for a child; return what went wrong, also where it is at one case for too long."""
+    seen, since = "", time.monotonic()
+    while child.poll() is None:
+        now = time.monotonic()
+        current = at.read_text() if at.exists() else ""
+        if current != seen:
+            seen, since = current, now
+        if now > end:
+            return "out of time"
+        if now - since > stall:
+            return f"no end within {stall:.0f} s"
+        time.sleep(0.05)
+    return f"the process ended with status {child.returncode}" if child.returncode else ""
 
 
 # -- comparing -----------------------------------------------------------------------------------
@@ -389,6 +427,8 @@ def run(context: Any) -> dict[str, Any]:
             output = Path(scratch, group)
             output.mkdir()
             start = time.monotonic()
+            if group == "kernels" and not smoke:
+                compile_kernels(where, min(30.0, context.left / 2))
             seconds = min(GROUPS[group][1], context.left - 6)
             trouble = run_group(group, where, output, seconds, smoke)
             return trouble, round(time.monotonic() - start, 1)

@@ -37,9 +37,15 @@ setp.eq.u32 %p0, %thread, 0;
 bar.sync 0;
 """
 """One mbarrier at %r500, and %p0 true in thread 0."""
-WAIT_BARRIER = """WAIT: mbarrier.try_wait.parity.shared::cta.b64 %p1, [%r500], 0;
-@!%p1 bra WAIT;
+WAIT_BARRIER = """mov.u32 %r499, 0;
+WAIT: mbarrier.try_wait.parity.shared::cta.b64 %p1, [%r500], 0;
+@%p1 bra READY;
+add.u32 %r499, %r499, 1;
+setp.lt.u32 %p2, %r499, 2000;
+@%p2 bra WAIT;
+READY:
 """
+"""Gives up after a while: a wrong count of bytes is then a wrong result, not a hang."""
 
 
 def module(body: str, maps: int, pointers: int, shared: str = "") -> str:

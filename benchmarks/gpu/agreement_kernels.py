@@ -90,6 +90,13 @@ def shapes(count: int) -> Iterator[tuple[Any, ...]]:
         yield (pick(), pick(), pick(), dtype, out, *majors[i // 6 % 4])
 
 
+def configurations() -> list[Any]:
+    """Return the configurations of all products."""
+    from nbtc.gemm import choose
+
+    return [choose(*arguments, SMS) for arguments in shapes(SHAPES)]
+
+
 def cases(smoke: bool) -> Iterator[KernelCase]:
     """Yield the examples, then the products."""
     paths = sorted(path.name for path in (ROOT / "examples").glob("[0-9]*.py"))

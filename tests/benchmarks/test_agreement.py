@@ -146,6 +146,22 @@ def test_a_process_that_hangs_is_ended(two_cases, tmp_path, monkeypatch):
     assert agreement.run_group("two", tmp_path, tmp_path, 0.5, False) == "out of time"
 
 
+def test_a_case_that_hangs_costs_only_itself(two_cases, tmp_path, monkeypatch):
+    script = tmp_path / "child.py"
+    script.write_text(
+        "import pathlib, sys, time\n"
+        "output, first = pathlib.Path(sys.argv[4]), int(sys.argv[5])\n"
+        "(output / 'at').write_text(str(first))\n"
+        "if first == 0: time.sleep(60)\n"
+        "(output / '1.npz').write_bytes(b'')\n"
+    )
+    monkeypatch.setattr(agreement, "__file__", str(script))
+    monkeypatch.setattr(agreement, "STALL_SECONDS", 2)
+    assert agreement.run_group("two", tmp_path, tmp_path, 60, False) == ""
+    assert (tmp_path / "0.txt").read_text() == "no end within 2 s"
+    assert (tmp_path / "1.npz").exists()
+
+
 @pytest.mark.parametrize("case", list(agreement_races.cases()), ids=lambda case: case.name)
 def test_the_emulator_finds_the_races_and_no_others(case):
     if agreement_races.BODIES[case.name][1]:
