@@ -43,7 +43,8 @@ _ACCUMULATORS = (
 )
 _DIVERGENT = (
     "wgmma is serialised: ptxas would have to add a wait or fence in a divergent path",
-    "put fence, mma, commit and wait into the same branch, taken by the whole warpgroup",
+    "put fence, mma, commit and wait into the same branch, taken by the whole warpgroup, and pass "
+    "accumulators through wgmma.wait_group(d, n=0) before they are read",
 )
 _FENCE = (
     "a wgmma fence was added: registers were written or first used with no wgmma.fence before "
