@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -140,8 +141,32 @@ class BarrierInfo:
         return self.bytes_expected - self.bytes_delivered
 
 
-_LIBRARY = ("/nbtc/device/", "/nbtc/intrinsics/", "/intrinsics/", "/numba/", "/numba_cuda/",
-            "/include/cccl/", "/include/cooperative_groups")
+_LIBRARY = (
+    "/nbtc/device/",
+    "/nbtc/intrinsics/",
+    "/intrinsics/",
+    "/numba/",
+    "/numba_cuda/",
+    "/include/cccl/",
+    "/include/cooperative_groups",
+)
+
+
+_LENGTH, _VERSION = re.compile(r"\d+"), re.compile(r"B\d+v\d+")
+
+
+def plain_name(name: str | None) -> str | None:
+    """Return the Python name of a function that Numba mangled; others as they are.
+
+    A mangled name is ``_ZN``, parts with their lengths before them, and tags, first a version.
+    """
+    if not name or not name.startswith("_ZN"):
+        return name or None
+    at, part = len("_ZN"), name
+    while (length := _LENGTH.match(name, at)) is not None:
+        at = length.end() + int(length[0])
+        part = name[length.end() : at]
+    return part if _VERSION.match(name, at) else name
 
 
 def user_first(chain: Sequence[Any]) -> tuple[Frame, ...]:
@@ -150,8 +175,9 @@ def user_first(chain: Sequence[Any]) -> tuple[Frame, ...]:
     The user's frame comes first: the innermost one that is not inside nbtc's device library or
     Numba. The calls inlined into it follow, then the callers outside it.
     """
-    frames = [Frame(item.file, item.line, getattr(item, "function", None) or None)
-              for item in chain]
+    frames = [
+        Frame(item.file, item.line, plain_name(getattr(item, "function", None))) for item in chain
+    ]
     for index, frame in enumerate(frames):
         path = frame.file.replace("\\", "/")
         if not any(part in path for part in _LIBRARY):

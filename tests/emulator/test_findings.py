@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 
 import nbtc.emulator
-from nbtc.emulator.findings import KINDS, BarrierInfo, Frame, Related, Report, user_first
+from nbtc.emulator.findings import (
+    KINDS,
+    BarrierInfo,
+    Frame,
+    Related,
+    Report,
+    plain_name,
+    user_first,
+)
 from nbtc.errors import FindingsError
 
 PACKAGE = Path(nbtc.emulator.__file__).parent
@@ -52,6 +60,21 @@ def test_user_frame_comes_first():
     assert [frame.line for frame in user_first(chain)] == [5, 10, 50]
     library = (chain[0], Frame("/x/nbtc/device/ring.py", 3, "push"))
     assert [frame.line for frame in user_first(library)] == [3, 10]
+
+
+def test_names_that_numba_mangled_are_plain():
+    for name, plain in (
+        ("_ZN4nbtc6device8pipeline4waitB2v2B124cw51cXTLSUwv1E14shared_addressj", "wait"),
+        ("_ZN8__main__13bias_relu_putB3v12B8cw51cXTLEf", "bias_relu_put"),
+        ("kernel", "kernel"),
+        ("_ZN4cuda3std8optionalIiE5valueEv", "_ZN4cuda3std8optionalIiE5valueEv"),
+        ("_Z6kernelPf", "_Z6kernelPf"),
+        ("", None),
+        (None, None),
+    ):
+        assert plain_name(name) == plain
+    item = Frame("/home/me/k.py", 5, "_ZN1k3putB2v1B1aEi")
+    assert str(user_first((item,))[0]) == "/home/me/k.py:5 in put"
 
 
 def test_equal_findings_are_counted_once():
