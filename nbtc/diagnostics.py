@@ -56,6 +56,14 @@ _REMEDIES = (
         "Elements of narrow floats take float32 and integers, and round: x[i] = float32(value)",
     ),
     (
+        r"setitem\(readonly ",
+        "The array is read-only; pass a copy",
+    ),
+    (
+        r"signature: (add\(Literal\[str\]|str\()",
+        'Kernels have no formatted strings: print("x", value)',
+    ),
+    (
         r"No conversion from .* to none|must have void return type",
         "A kernel returns nothing; write results to an array",
     ),

@@ -23,7 +23,7 @@ from nbtc.compile import Compiled, CompileOptions, compile_kernel, key_of
 from nbtc.device_function import DeviceFunction, device
 from nbtc.errors import CompileError, LaunchError, LayoutError
 from nbtc.launch import LaunchOptions, LaunchPlan, LaunchSyntax
-from nbtc.launch_options import dim3
+from nbtc.launch_options import LaunchConfig, dim3
 from nbtc.notes import NotesMode
 from nbtc.numba_compat import KernelBounds
 
@@ -147,7 +147,7 @@ class Kernel(LaunchSyntax):
             return super().__getitem__(configuration)
         if not isinstance(configuration, tuple) or not 2 <= len(configuration) <= 4:
             raise LaunchError(f"kernel[{configuration!r}]: give kernel[grid, block]")
-        return EmulatedLaunch(self, configuration[0], configuration[1], *configuration[3:])
+        return EmulatedLaunch(self, LaunchConfig(*configuration))
 
     def emulate(
         self,
@@ -211,13 +211,9 @@ def _check_function(function: Any) -> None:
 class EmulatedLaunch:
     """A configured kernel on the emulator: calling it runs it and raises on findings."""
 
-    def __init__(
-        self, kernel: Kernel, grid: Any, block: Any, dynamic_smem: int | None = None
-    ) -> None:
+    def __init__(self, kernel: Kernel, config: LaunchConfig) -> None:
         self._kernel = kernel
-        self._grid = dim3(grid, "grid")
-        self._block = dim3(block, "block")
-        self._dynamic_smem = dynamic_smem or None
+        self._config = config
 
     def __call__(self, *args: Any) -> None:
         """Run to the end; arrays are read and written in place.
@@ -226,11 +222,16 @@ class EmulatedLaunch:
 
         Raises:
             FindingsError: the emulator found faults.
+            LaunchError: the configuration breaks a rule of the kernel.
         """
+        kernel, config = self._kernel, self._config
+        compiled = kernel.compile(*arguments.types_of(args))
+        LaunchPlan(compiled, kernel.options, kernel.argument_names).check_config(config)
         seed = int(os.environ.get("NBTC_SEED", "0"))
-        report = self._kernel.emulate(
-            self._grid, self._block, *args, seed=seed, dynamic_smem=self._dynamic_smem
-        )
+        report = kernel.emulate(
+            config.grid, config.block, *args, seed=seed,
+            dynamic_smem=config.dynamic_smem_bytes or None,
+        )  # fmt: skip
         if _report_hook is not None:
             _report_hook(self._kernel, report)
         else:

@@ -114,7 +114,10 @@ class LaunchConfig:
             )
         self.stream = stream
         self.handle = streams.handle(stream)
-        self.dynamic_smem_bytes = dynamic_smem_bytes
+        size = dynamic_smem_bytes
+        if size is not None and (not hasattr(size, "__index__") or size < 0):
+            raise LaunchError(f"dynamic shared memory {size!r}: must be a number of bytes >= 0")
+        self.dynamic_smem_bytes = size
 
     @property
     def threads(self) -> int:

@@ -52,6 +52,11 @@ class TensorMap:
         self, description: TensorMapDescription, array: Any = None, view: ArrayView | None = None
     ) -> None:
         """Wrap a description; use `tiled`, `im2col` or `described` instead."""
+        if not isinstance(description, TensorMapDescription):
+            raise TensorMapError(
+                f"TensorMap({type(description).__name__}): use TensorMap.tiled(array, box, ...) or "
+                "TensorMap.im2col"
+            )
         self._first = description  # of the array that the map was made for, before any rebind
         self.array = array
         self._view = view

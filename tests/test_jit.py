@@ -18,7 +18,7 @@ import nbtc
 from nbtc import device, jit
 from nbtc.errors import CompileError, FindingsError, InstructionError, LaunchError
 from nbtc.intrinsics import mbarrier, tma
-from nbtc.jit import emulating, flat_arguments, set_report_hook
+from nbtc.jit import DeviceFunction, Kernel, emulating, flat_arguments, set_report_hook
 from nbtc.layout import matrix_descriptor
 from nbtc.ptx.addresses import shared
 from nbtc.ptx.types_numba import TENSOR_MAP
@@ -32,9 +32,9 @@ def _no_disk_cache(monkeypatch):
 def test_the_names_are_decorators_and_packages():
     import nbtc.device as package
 
-    assert isinstance(nbtc.device(lambda x: x), nbtc.jit.__globals__["DeviceFunction"])
+    assert isinstance(nbtc.device(lambda x: x), DeviceFunction)
     assert package(lambda x: x)(3) == 3
-    assert isinstance(nbtc.jit(lambda x: None), nbtc.jit.__globals__["Kernel"])
+    assert isinstance(nbtc.jit(lambda x: None), Kernel)
 
 
 @device

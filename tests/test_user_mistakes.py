@@ -28,11 +28,11 @@ from nbtc.errors import (
     ArchError,
     CompileError,
     DtypeError,
-    EmulatorError,
     FindingsError,
     InstructionError,
     LaunchError,
     LayoutError,
+    NbtcError,
     TensorMapError,
 )
 from nbtc.intrinsics import address, mbarrier, sync, tma, wgmma
@@ -376,6 +376,10 @@ def makes_a_list(out, n):
     out[0] = values[0]
 
 
+def formats(out, n):
+    print(f"value {n}")  # mistake
+
+
 def stores_numba_bfloat16(out, n):
     layout_free = ml_dtypes.bfloat16(1)
     out[0] = layout_free  # mistake
@@ -433,6 +437,7 @@ def piece_assigned(out, n):
         (catches, ["no try and except"]),
         (opens, ["no with blocks"]),
         (makes_a_list, ["no lists", "tuples"]),
+        (formats, ["no formatted strings", 'print("x", value)']),
         (stores_numba_bfloat16, ["take float32", "x[i] = float32(value)"]),
         (calls_a_kernel, ["'another_kernel'", "cannot call or launch a kernel", "@nbtc.device"]),
         (launches_a_kernel, ["'another_kernel'", "cannot call or launch a kernel"]),
@@ -632,9 +637,15 @@ def simple(out):
         (lambda out: simple[1, 32](out, 1), CompileError, r"takes 1 arguments \(out\), 2 types"),
         (lambda out: simple[1, 32]([1.0]), LaunchError, "a list cannot be a kernel argument"),
         (lambda out: simple[1, 32]("x"), LaunchError, "a str cannot be a kernel argument"),
-        (lambda out: nbtc.jit(launch_bounds=64)(simple.py_func)[1, 128](out), EmulatorError,
-         "has 128 threads, but kernel simple allows at most 64"),
-        (lambda out: nbtc.jit(cluster=2)(simple.py_func)[3, 32](out), (EmulatorError, LaunchError),
+        (lambda out: nbtc.jit(launch_bounds=64)(simple.py_func)[1, 128](out), LaunchError,
+         r"block \(128,1,1\) has 128 threads > launch_bounds 64"),
+        (lambda out: simple[1, 1025](out), LaunchError, r"block\.x=1025 > 1024"),
+        (lambda out: simple[1, (32, 64)](out), LaunchError, "2048 threads; at most 1024"),
+        (lambda out: simple[(1, 70000), 1](out), LaunchError, r"grid\.y=70000 > 65535"),
+        (lambda out: simple[1, 1, "x"](out), LaunchError, "stream='x' is not a stream"),
+        (lambda out: simple[1, 1, 0, -1](out), LaunchError, "memory -1: must be a number of bytes"),
+        (lambda out: simple[1, 1, 0, 300000](out), NbtcError, "300000 .* 232448"),
+        (lambda out: nbtc.jit(cluster=2)(simple.py_func)[3, 32](out), LaunchError,
          "is not a multiple of cluster"),
         (lambda out: nbtc.jit(cluster=16)(simple.py_func), LaunchError, "needs non_portable=True"),
         (lambda out: nbtc.jit(launch_bounds="128"), CompileError, "launch_bounds='128'"),
@@ -682,6 +693,25 @@ def test_kernels_in_classes():
 def test_decorating_what_is_no_function(thing):
     with pytest.raises(CompileError, match=r"nbtc\.jit takes a Python function, got "):
         nbtc.jit(thing)
+
+
+def test_writing_to_a_read_only_array():
+    out = np.zeros(4, np.float32)
+    out.flags.writeable = False
+    with pytest.raises(CompileError, match="The array is read-only; pass a copy"):
+        simple[1, 1](out)
+
+
+def test_tensor_maps_made_wrongly():
+    array = np.zeros((64, 64), np.float32)
+    with pytest.raises(TensorMapError, match=r"TensorMap\(ndarray\): use TensorMap\.tiled"):
+        TensorMap(array)
+    with pytest.raises(TensorMapError, match="box=64; needs a tuple of integers, one per axis"):
+        TensorMap.tiled(array, 64)
+    with pytest.raises(TensorMapError, match="box has 1 entries for an array of rank 2"):
+        TensorMap.tiled(array, (64,))
+    with pytest.raises(TensorMapError, match="swizzle=128; must be one of 'none', '32B'"):
+        TensorMap.tiled(array, (64, 32), swizzle=128)
 
 
 def test_functions_that_cannot_be_kernels():

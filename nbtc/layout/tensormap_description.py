@@ -395,6 +395,8 @@ def _check_lengths(name: str, rank: int, **lists: Sequence[int] | None) -> None:
     if not 1 <= rank <= 5:
         _fail(name, f"rank {rank}; a tensor map has 1 to 5 dimensions")
     for what, values in lists.items():
+        if values is not None and not hasattr(values, "__len__"):
+            _fail(name, f"{what}={values!r}; needs a tuple of integers, one per axis")
         if values is not None and len(values) != rank:
             _fail(name, f"{what} has {len(values)} entries for an array of rank {rank}")
 
