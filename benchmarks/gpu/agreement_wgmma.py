@@ -72,8 +72,9 @@ def build(
     ]
     count = n // 4 if d == "f16" else n // 2
     start = _start(seed + 2, d, count, exact, satfinite)
-    fragments_of_a = _registers_of_a(values[0], depth // (32 // size))
-    arrays = [*stored, start, fragments_of_a]
+    steps = depth // (32 // size)
+    in_registers = _registers_of_a(values[0], steps) if registers else np.zeros(4, np.uint32)
+    arrays = [*stored, start, in_registers]
     maps = [Map(i, "tiled", (tile.box,), {"swizzle": tile.swizzle}) for i, tile in enumerate(tiles)]
     ptx = _text(d, a, b, n, count, tiles, registers, negate, satfinite, accumulate)
     tolerance = None
