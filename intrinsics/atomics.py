@@ -265,7 +265,8 @@ def red_vector(
     lambda v: (
         "atom{.sem}{.scope}.global.{op}"
         + _noftz(v)
-        + "{?cache_policy:.L2::cache_hint}.{vec}.{type} {ret}, [{address}], {values}{, cache_policy};"
+        + "{?cache_policy:.L2::cache_hint}.{vec}.{type} "
+        + "{ret}, [{address}], {values}{, cache_policy};"
     ),
     isa=(8, 1),
     arch="sm_90",

@@ -148,7 +148,7 @@ def requirement_text(need: Requirement) -> str:
 
 
 def check_requirement(what: str, target: str | Arch, need: Requirement) -> None:
-    """Raise ArchError unless ``target`` satisfies ``need``, naming the right target for ``what``."""
+    """Raise ArchError unless ``target`` satisfies ``need``; name the right target for ``what``."""
     have = parse(target)
     if satisfies(have, need):
         return

@@ -233,8 +233,8 @@ class Staging:
     """Memory that a kernel writes instead of an output whose rows TMA cannot end exactly.
 
     A TMA store writes whole 16-byte pieces, also where the tensor ends inside one (measured on an
-    H200): rows of an ``out`` that is a view of a wider array would spill into what follows them. The
-    kernel writes here, and :meth:`copy_out` copies exactly the elements of the output.
+    H200): rows of an ``out`` that is a view of a wider array would spill into what follows them.
+    The kernel writes here, and :meth:`copy_out` copies exactly the elements of the output.
 
     Args:
         out: the output with contiguous rows.

@@ -2,7 +2,8 @@
 
 One producer warpgroup (a single thread of it) fills a ring of A and B tiles by TMA; one to three
 consumer warpgroups multiply them with wgmma and write C to shared memory; one further warp for each
-consumer stores it by TMA, so that the store of one tile overlaps the main loop of the next. Everything is Numba Python.
+consumer stores it by TMA, so that the store of one tile overlaps the main loop of the next.
+Everything is Numba Python.
 """
 
 from __future__ import annotations
@@ -182,7 +183,8 @@ def make_kernel(config: HopperConfig, function: Callable[..., Any] | None = None
                 tma.wait_group_read(n=0)
         else:
             sync.setmaxnreg_inc(n=CONSUMER_REGISTERS)
-            # A redux result is warp-uniform to ptxas, which then keeps descriptors in uniform registers.
+            # A redux result is warp-uniform to ptxas, which then keeps descriptors in uniform
+            # registers.
             consumer = int32(sync.redux(uint32(warpgroup - 1), op="min", type="u32"))
             signals = thread % 128 < CTAS
             target = math32.mod(thread, 128)

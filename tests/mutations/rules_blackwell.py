@@ -161,7 +161,8 @@ ACCUMULATOR = [
                 []
                 if "fence" in x.op
                 else [
-                    f"\tmbarrier.try_wait.parity.relaxed.cta.shared::cta.b64 {', '.join(x.operands)};"
+                    "\tmbarrier.try_wait.parity.relaxed.cta.shared::cta.b64 "
+                    f"{', '.join(x.operands)};"
                 ]
             )
             for x in s
