@@ -9,7 +9,7 @@ ones with parity 1.
 
 One stage fed by TMA::
 
-    mbarrier.arrive_expect_tx(full, bytes)      # one thread, count 1
+    mbarrier.arrive_expect_tx(full, bytes)  # one thread, count 1
     tma.load(dst, tensor_map, (x, y), full)
     ...
     while not mbarrier.try_wait_parity(full, parity):
@@ -71,8 +71,12 @@ def _arrive_arch(v: Variant) -> str:
     return "sm_90" if v.has("count") else _arch(v)
 
 
-@ptx("mbarrier.init.shared::cta.b64 [{bar}], {count};", isa=(7, 8), arch="sm_80",
-     section=SECTION + ".init")
+@ptx(
+    "mbarrier.init.shared::cta.b64 [{bar}], {count};",
+    isa=(7, 8),
+    arch="sm_80",
+    section=SECTION + ".init",
+)
 def init(bar: Shared, count: Count) -> None:
     """Make ``bar`` a barrier in phase 0 that expects ``count`` arrivals a phase.
 
@@ -89,8 +93,9 @@ def init(bar: Shared, count: Count) -> None:
     ...
 
 
-@ptx("mbarrier.inval.shared::cta.b64 [{bar}];", isa=(7, 8), arch="sm_80",
-     section=SECTION + ".inval")
+@ptx(
+    "mbarrier.inval.shared::cta.b64 [{bar}];", isa=(7, 8), arch="sm_80", section=SECTION + ".inval"
+)
 def inval(bar: Shared) -> None:
     """End the life of a barrier, so that its memory may hold something else.
 
@@ -104,11 +109,19 @@ def inval(bar: Shared) -> None:
     ...
 
 
-@ptx("mbarrier.arrive{.sem}{.scope}.shared::cta.b64 {ret}, [{bar}]{, count};",
-     isa=_arrive_isa, arch=_arrive_arch, check=_sem_with_scope, section=SECTION + ".arrive")
+@ptx(
+    "mbarrier.arrive{.sem}{.scope}.shared::cta.b64 {ret}, [{bar}]{, count};",
+    isa=_arrive_isa,
+    arch=_arrive_arch,
+    check=_sem_with_scope,
+    section=SECTION + ".arrive",
+)
 def arrive(
-    bar: Shared, count: Count | None = None, *,
-    sem: Literal["", "release", "relaxed"] = "", scope: Literal["", "cta", "cluster"] = "",
+    bar: Shared,
+    count: Count | None = None,
+    *,
+    sem: Literal["", "release", "relaxed"] = "",
+    scope: Literal["", "cta", "cluster"] = "",
 ) -> U64:
     """Arrive on a barrier of this CTA and return the state of the phase arrived in.
 
@@ -128,11 +141,19 @@ def arrive(
     ...
 
 
-@ptx("mbarrier.arrive.expect_tx{.sem}{.scope}.shared::cta.b64 {ret}, [{bar}], {tx_bytes};",
-     isa=_isa, arch="sm_90", check=_sem_with_scope, section=SECTION + ".arrive")
+@ptx(
+    "mbarrier.arrive.expect_tx{.sem}{.scope}.shared::cta.b64 {ret}, [{bar}], {tx_bytes};",
+    isa=_isa,
+    arch="sm_90",
+    check=_sem_with_scope,
+    section=SECTION + ".arrive",
+)
 def arrive_expect_tx(
-    bar: Shared, tx_bytes: Bytes, *,
-    sem: Literal["", "release", "relaxed"] = "", scope: Literal["", "cta", "cluster"] = "",
+    bar: Shared,
+    tx_bytes: Bytes,
+    *,
+    sem: Literal["", "release", "relaxed"] = "",
+    scope: Literal["", "cta", "cluster"] = "",
 ) -> U64:
     """Expect ``tx_bytes`` more bytes in this phase, then arrive once.
 
@@ -153,11 +174,19 @@ def arrive_expect_tx(
     ...
 
 
-@ptx("mbarrier.arrive{.sem}{.scope}.shared::cluster.b64 _, [{bar}]{, count};",
-     isa=_isa, arch="sm_90", check=_sem_with_scope, section=SECTION + ".arrive")
+@ptx(
+    "mbarrier.arrive{.sem}{.scope}.shared::cluster.b64 _, [{bar}]{, count};",
+    isa=_isa,
+    arch="sm_90",
+    check=_sem_with_scope,
+    section=SECTION + ".arrive",
+)
 def arrive_remote(
-    bar: Cluster, count: Count | None = None, *,
-    sem: Literal["", "release", "relaxed"] = "", scope: Literal["", "cta", "cluster"] = "",
+    bar: Cluster,
+    count: Count | None = None,
+    *,
+    sem: Literal["", "release", "relaxed"] = "",
+    scope: Literal["", "cta", "cluster"] = "",
 ) -> None:
     """Arrive on a barrier of any CTA of the cluster.
 
@@ -173,11 +202,19 @@ def arrive_remote(
     ...
 
 
-@ptx("mbarrier.arrive.expect_tx{.sem}{.scope}.shared::cluster.b64 _, [{bar}], {tx_bytes};",
-     isa=_isa, arch="sm_90", check=_sem_with_scope, section=SECTION + ".arrive")
+@ptx(
+    "mbarrier.arrive.expect_tx{.sem}{.scope}.shared::cluster.b64 _, [{bar}], {tx_bytes};",
+    isa=_isa,
+    arch="sm_90",
+    check=_sem_with_scope,
+    section=SECTION + ".arrive",
+)
 def arrive_expect_tx_remote(
-    bar: Cluster, tx_bytes: Bytes, *,
-    sem: Literal["", "release", "relaxed"] = "", scope: Literal["", "cta", "cluster"] = "",
+    bar: Cluster,
+    tx_bytes: Bytes,
+    *,
+    sem: Literal["", "release", "relaxed"] = "",
+    scope: Literal["", "cta", "cluster"] = "",
 ) -> None:
     """Expect bytes on a barrier of any CTA of the cluster, then arrive on it once.
 
@@ -202,11 +239,19 @@ def _no_complete_isa(v: Variant) -> Isa:
     return (8, 0) if v.sem else (7, 8)
 
 
-@ptx("mbarrier.arrive.noComplete{.sem}{.scope}.shared::cta.b64 {ret}, [{bar}], {count};",
-     isa=_no_complete_isa, arch=_arch, check=_release_cta, section=SECTION + ".arrive")
+@ptx(
+    "mbarrier.arrive.noComplete{.sem}{.scope}.shared::cta.b64 {ret}, [{bar}], {count};",
+    isa=_no_complete_isa,
+    arch=_arch,
+    check=_release_cta,
+    section=SECTION + ".arrive",
+)
 def arrive_no_complete(
-    bar: Shared, count: Count, *,
-    sem: Literal["", "release"] = "", scope: Literal["", "cta"] = "",
+    bar: Shared,
+    count: Count,
+    *,
+    sem: Literal["", "release"] = "",
+    scope: Literal["", "cta"] = "",
 ) -> U64:
     """Arrive without completing the phase; undefined if it would complete.
 
@@ -224,11 +269,19 @@ def arrive_no_complete(
     ...
 
 
-@ptx("mbarrier.arrive_drop{.sem}{.scope}.shared::cta.b64 {ret}, [{bar}]{, count};",
-     isa=_arrive_isa, arch=_arrive_arch, check=_sem_with_scope, section=SECTION + ".arrive_drop")
+@ptx(
+    "mbarrier.arrive_drop{.sem}{.scope}.shared::cta.b64 {ret}, [{bar}]{, count};",
+    isa=_arrive_isa,
+    arch=_arrive_arch,
+    check=_sem_with_scope,
+    section=SECTION + ".arrive_drop",
+)
 def arrive_drop(
-    bar: Shared, count: Count | None = None, *,
-    sem: Literal["", "release", "relaxed"] = "", scope: Literal["", "cta", "cluster"] = "",
+    bar: Shared,
+    count: Count | None = None,
+    *,
+    sem: Literal["", "release", "relaxed"] = "",
+    scope: Literal["", "cta", "cluster"] = "",
 ) -> U64:
     """Arrive, and expect that many arrivals less from the next phase on.
 
@@ -246,11 +299,19 @@ def arrive_drop(
     ...
 
 
-@ptx("mbarrier.arrive_drop.expect_tx{.sem}{.scope}.shared::cta.b64 {ret}, [{bar}], {tx_bytes};",
-     isa=_isa, arch="sm_90", check=_sem_with_scope, section=SECTION + ".arrive_drop")
+@ptx(
+    "mbarrier.arrive_drop.expect_tx{.sem}{.scope}.shared::cta.b64 {ret}, [{bar}], {tx_bytes};",
+    isa=_isa,
+    arch="sm_90",
+    check=_sem_with_scope,
+    section=SECTION + ".arrive_drop",
+)
 def arrive_drop_expect_tx(
-    bar: Shared, tx_bytes: Bytes, *,
-    sem: Literal["", "release", "relaxed"] = "", scope: Literal["", "cta", "cluster"] = "",
+    bar: Shared,
+    tx_bytes: Bytes,
+    *,
+    sem: Literal["", "release", "relaxed"] = "",
+    scope: Literal["", "cta", "cluster"] = "",
 ) -> U64:
     """Expect bytes, arrive once, and expect one arrival less from the next phase on.
 
@@ -268,11 +329,19 @@ def arrive_drop_expect_tx(
     ...
 
 
-@ptx("mbarrier.arrive_drop{.sem}{.scope}.shared::cluster.b64 _, [{bar}]{, count};",
-     isa=_isa, arch="sm_90", check=_sem_with_scope, section=SECTION + ".arrive_drop")
+@ptx(
+    "mbarrier.arrive_drop{.sem}{.scope}.shared::cluster.b64 _, [{bar}]{, count};",
+    isa=_isa,
+    arch="sm_90",
+    check=_sem_with_scope,
+    section=SECTION + ".arrive_drop",
+)
 def arrive_drop_remote(
-    bar: Cluster, count: Count | None = None, *,
-    sem: Literal["", "release", "relaxed"] = "", scope: Literal["", "cta", "cluster"] = "",
+    bar: Cluster,
+    count: Count | None = None,
+    *,
+    sem: Literal["", "release", "relaxed"] = "",
+    scope: Literal["", "cta", "cluster"] = "",
 ) -> None:
     """Arrive on a barrier of any CTA of the cluster, and drop those arrivals for later phases.
 
@@ -287,11 +356,19 @@ def arrive_drop_remote(
     ...
 
 
-@ptx("mbarrier.arrive_drop.expect_tx{.sem}{.scope}.shared::cluster.b64 _, [{bar}], {tx_bytes};",
-     isa=_isa, arch="sm_90", check=_sem_with_scope, section=SECTION + ".arrive_drop")
+@ptx(
+    "mbarrier.arrive_drop.expect_tx{.sem}{.scope}.shared::cluster.b64 _, [{bar}], {tx_bytes};",
+    isa=_isa,
+    arch="sm_90",
+    check=_sem_with_scope,
+    section=SECTION + ".arrive_drop",
+)
 def arrive_drop_expect_tx_remote(
-    bar: Cluster, tx_bytes: Bytes, *,
-    sem: Literal["", "release", "relaxed"] = "", scope: Literal["", "cta", "cluster"] = "",
+    bar: Cluster,
+    tx_bytes: Bytes,
+    *,
+    sem: Literal["", "release", "relaxed"] = "",
+    scope: Literal["", "cta", "cluster"] = "",
 ) -> None:
     """Expect bytes on a barrier of the cluster, arrive once, and drop that arrival for later.
 
@@ -306,12 +383,19 @@ def arrive_drop_expect_tx_remote(
     ...
 
 
-@ptx("mbarrier.arrive_drop.noComplete{.sem}{.scope}.shared::cta.b64 {ret}, [{bar}], {count};",
-     isa=_no_complete_isa, arch=_arch, check=_release_cta,
-     section=SECTION + ".arrive_drop")
+@ptx(
+    "mbarrier.arrive_drop.noComplete{.sem}{.scope}.shared::cta.b64 {ret}, [{bar}], {count};",
+    isa=_no_complete_isa,
+    arch=_arch,
+    check=_release_cta,
+    section=SECTION + ".arrive_drop",
+)
 def arrive_drop_no_complete(
-    bar: Shared, count: Count, *,
-    sem: Literal["", "release"] = "", scope: Literal["", "cta"] = "",
+    bar: Shared,
+    count: Count,
+    *,
+    sem: Literal["", "release"] = "",
+    scope: Literal["", "cta"] = "",
 ) -> U64:
     """Arrive and drop without completing the phase; undefined if it would complete.
 
@@ -329,11 +413,19 @@ def arrive_drop_no_complete(
     ...
 
 
-@ptx("mbarrier.expect_tx{.sem}{.scope}.shared::cta.b64 [{bar}], {tx_bytes};",
-     isa=(8, 0), arch="sm_90", check=_sem_with_scope, section=SECTION + ".expect_tx")
+@ptx(
+    "mbarrier.expect_tx{.sem}{.scope}.shared::cta.b64 [{bar}], {tx_bytes};",
+    isa=(8, 0),
+    arch="sm_90",
+    check=_sem_with_scope,
+    section=SECTION + ".expect_tx",
+)
 def expect_tx(
-    bar: Shared, tx_bytes: Bytes, *,
-    sem: Literal["", "relaxed"] = "", scope: Literal["", "cta", "cluster"] = "",
+    bar: Shared,
+    tx_bytes: Bytes,
+    *,
+    sem: Literal["", "relaxed"] = "",
+    scope: Literal["", "cta", "cluster"] = "",
 ) -> None:
     """Expect ``tx_bytes`` more bytes in this phase, without arriving.
 
@@ -350,11 +442,19 @@ def expect_tx(
     ...
 
 
-@ptx("mbarrier.expect_tx{.sem}{.scope}.shared::cluster.b64 [{bar}], {tx_bytes};",
-     isa=(8, 0), arch="sm_90", check=_sem_with_scope, section=SECTION + ".expect_tx")
+@ptx(
+    "mbarrier.expect_tx{.sem}{.scope}.shared::cluster.b64 [{bar}], {tx_bytes};",
+    isa=(8, 0),
+    arch="sm_90",
+    check=_sem_with_scope,
+    section=SECTION + ".expect_tx",
+)
 def expect_tx_remote(
-    bar: Cluster, tx_bytes: Bytes, *,
-    sem: Literal["", "relaxed"] = "", scope: Literal["", "cta", "cluster"] = "",
+    bar: Cluster,
+    tx_bytes: Bytes,
+    *,
+    sem: Literal["", "relaxed"] = "",
+    scope: Literal["", "cta", "cluster"] = "",
 ) -> None:
     """Expect bytes on a barrier of any CTA of the cluster, without arriving.
 
@@ -369,11 +469,19 @@ def expect_tx_remote(
     ...
 
 
-@ptx("mbarrier.complete_tx{.sem}{.scope}.shared::cta.b64 [{bar}], {tx_bytes};",
-     isa=(8, 0), arch="sm_90", check=_sem_with_scope, section=SECTION + ".complete_tx")
+@ptx(
+    "mbarrier.complete_tx{.sem}{.scope}.shared::cta.b64 [{bar}], {tx_bytes};",
+    isa=(8, 0),
+    arch="sm_90",
+    check=_sem_with_scope,
+    section=SECTION + ".complete_tx",
+)
 def complete_tx(
-    bar: Shared, tx_bytes: Bytes, *,
-    sem: Literal["", "relaxed"] = "", scope: Literal["", "cta", "cluster"] = "",
+    bar: Shared,
+    tx_bytes: Bytes,
+    *,
+    sem: Literal["", "relaxed"] = "",
+    scope: Literal["", "cta", "cluster"] = "",
 ) -> None:
     """Count ``tx_bytes`` as delivered, as a copy does when it completes.
 
@@ -388,11 +496,19 @@ def complete_tx(
     ...
 
 
-@ptx("mbarrier.complete_tx{.sem}{.scope}.shared::cluster.b64 [{bar}], {tx_bytes};",
-     isa=(8, 0), arch="sm_90", check=_sem_with_scope, section=SECTION + ".complete_tx")
+@ptx(
+    "mbarrier.complete_tx{.sem}{.scope}.shared::cluster.b64 [{bar}], {tx_bytes};",
+    isa=(8, 0),
+    arch="sm_90",
+    check=_sem_with_scope,
+    section=SECTION + ".complete_tx",
+)
 def complete_tx_remote(
-    bar: Cluster, tx_bytes: Bytes, *,
-    sem: Literal["", "relaxed"] = "", scope: Literal["", "cta", "cluster"] = "",
+    bar: Cluster,
+    tx_bytes: Bytes,
+    *,
+    sem: Literal["", "relaxed"] = "",
+    scope: Literal["", "cta", "cluster"] = "",
 ) -> None:
     """Count bytes as delivered on a barrier of any CTA of the cluster.
 
@@ -407,11 +523,17 @@ def complete_tx_remote(
     ...
 
 
-@ptx("mbarrier.test_wait{.sem}{.scope}.shared::cta.b64 {ret}, [{bar}], {state};",
-     isa=_wait_isa, arch=_arch, check=_sem_with_scope,
-     section=SECTION + ".test_wait")
+@ptx(
+    "mbarrier.test_wait{.sem}{.scope}.shared::cta.b64 {ret}, [{bar}], {state};",
+    isa=_wait_isa,
+    arch=_arch,
+    check=_sem_with_scope,
+    section=SECTION + ".test_wait",
+)
 def test_wait(
-    bar: Shared, state: U64, *,
+    bar: Shared,
+    state: U64,
+    *,
     sem: Literal["", "acquire", "relaxed"] = "",  # noqa: PT028
     scope: Literal["", "cta", "cluster"] = "",  # noqa: PT028
 ) -> Pred:
@@ -431,11 +553,17 @@ def test_wait(
     ...
 
 
-@ptx("mbarrier.test_wait.parity{.sem}{.scope}.shared::cta.b64 {ret}, [{bar}], {parity};",
-     isa=_wait_isa, arch=_arch, check=_sem_with_scope,
-     section=SECTION + ".test_wait")
+@ptx(
+    "mbarrier.test_wait.parity{.sem}{.scope}.shared::cta.b64 {ret}, [{bar}], {parity};",
+    isa=_wait_isa,
+    arch=_arch,
+    check=_sem_with_scope,
+    section=SECTION + ".test_wait",
+)
 def test_wait_parity(
-    bar: Shared, parity: Parity, *,
+    bar: Shared,
+    parity: Parity,
+    *,
     sem: Literal["", "acquire", "relaxed"] = "",  # noqa: PT028
     scope: Literal["", "cta", "cluster"] = "",  # noqa: PT028
 ) -> Pred:
@@ -452,11 +580,20 @@ def test_wait_parity(
     ...
 
 
-@ptx("mbarrier.try_wait{.sem}{.scope}.shared::cta.b64 {ret}, [{bar}], {state}{, hint};",
-     isa=_wait_isa, arch="sm_90", check=_sem_with_scope, section=SECTION + ".try_wait")
+@ptx(
+    "mbarrier.try_wait{.sem}{.scope}.shared::cta.b64 {ret}, [{bar}], {state}{, hint};",
+    isa=_wait_isa,
+    arch="sm_90",
+    check=_sem_with_scope,
+    section=SECTION + ".try_wait",
+)
 def try_wait(
-    bar: Shared, state: U64, hint: U32 | None = None, *,
-    sem: Literal["", "acquire", "relaxed"] = "", scope: Literal["", "cta", "cluster"] = "",
+    bar: Shared,
+    state: U64,
+    hint: U32 | None = None,
+    *,
+    sem: Literal["", "acquire", "relaxed"] = "",
+    scope: Literal["", "cta", "cluster"] = "",
 ) -> Pred:
     """Return whether the phase of ``state`` has completed, after a wait of bounded time.
 
@@ -474,11 +611,20 @@ def try_wait(
     ...
 
 
-@ptx("mbarrier.try_wait.parity{.sem}{.scope}.shared::cta.b64 {ret}, [{bar}], {parity}{, hint};",
-     isa=_wait_isa, arch="sm_90", check=_sem_with_scope, section=SECTION + ".try_wait")
+@ptx(
+    "mbarrier.try_wait.parity{.sem}{.scope}.shared::cta.b64 {ret}, [{bar}], {parity}{, hint};",
+    isa=_wait_isa,
+    arch="sm_90",
+    check=_sem_with_scope,
+    section=SECTION + ".try_wait",
+)
 def try_wait_parity(
-    bar: Shared, parity: Parity, hint: U32 | None = None, *,
-    sem: Literal["", "acquire", "relaxed"] = "", scope: Literal["", "cta", "cluster"] = "",
+    bar: Shared,
+    parity: Parity,
+    hint: U32 | None = None,
+    *,
+    sem: Literal["", "acquire", "relaxed"] = "",
+    scope: Literal["", "cta", "cluster"] = "",
 ) -> Pred:
     """Return whether the phase of this parity has completed, after a wait of bounded time.
 
@@ -499,8 +645,13 @@ def try_wait_parity(
     ...
 
 
-@ptx("mbarrier.pending_count.b64 {ret}, {state};", isa=(7, 0), arch="sm_80", effects="pure",
-     section=SECTION + ".pending_count")
+@ptx(
+    "mbarrier.pending_count.b64 {ret}, {state};",
+    isa=(7, 0),
+    arch="sm_80",
+    effects="pure",
+    section=SECTION + ".pending_count",
+)
 def pending_count(state: U64) -> U32:
     """Return the arrivals that were pending when ``state`` was taken.
 

@@ -13,12 +13,12 @@ Loads signal an mbarrier with the bytes of the whole box, also where it is out o
 Stores and reductions belong to bulk groups of the issuing thread; the tile must be made visible to
 the async proxy first::
 
-    fence.proxy_async()          # each writing thread
+    fence.proxy_async()  # each writing thread
     sync.barrier_sync(1, 128)
     if elected:
         tma.store(tensor_map, (n, m), tile)
         tma.commit_group()
-        tma.wait_group_read(0)   # the tile may be overwritten
+        tma.wait_group_read(0)  # the tile may be overwritten
 
 Shared addresses are 128-byte aligned; a swizzled box starts at a multiple of 1024, 512 or 256
 bytes for 128B, 64B and 32B. The inner coordinate times the element size is a multiple of 16 bytes.
@@ -78,9 +78,7 @@ Im2colCoordinates = Annotated[
 Im2colOffsets = Annotated[
     tuple[int, ...], Regs(U16_KIND, None, 1, 3, "one per dimension but the first and the last")
 ]
-Rows = Annotated[
-    tuple[int, int, int, int, int], Regs(U32_KIND, 5, note="column, then four rows")
-]
+Rows = Annotated[tuple[int, int, int, int, int], Regs(U32_KIND, 5, note="column, then four rows")]
 Im2colMode = Literal["im2col", "im2col::w", "im2col::w::128"]
 
 SECTION = DATA_MOVEMENT + ": cp.async.bulk.tensor"
@@ -112,12 +110,23 @@ def _load_text(mode: str, tail: str = "", dimensions: str = "{#coordinates}") ->
     return text
 
 
-@ptx(_load_text(""), isa=_load_isa, arch=lambda v: TCGEN05 if v.cta_group else "sm_90",
-     check=_load_check, section=SECTION)
+@ptx(
+    _load_text(""),
+    isa=_load_isa,
+    arch=lambda v: TCGEN05 if v.cta_group else "sm_90",
+    check=_load_check,
+    section=SECTION,
+)
 def load(
-    dst: Cluster, tensor_map: TensorMapArg, coordinates: Coordinates, bar: Cluster,
-    cta_mask: U16 | None = None, cache_policy: U64 | None = None, *,
-    space: Space = "shared::cluster", cta_group: CtaGroup = "",
+    dst: Cluster,
+    tensor_map: TensorMapArg,
+    coordinates: Coordinates,
+    bar: Cluster,
+    cta_mask: U16 | None = None,
+    cache_policy: U64 | None = None,
+    *,
+    space: Space = "shared::cluster",
+    cta_group: CtaGroup = "",
 ) -> None:
     """Copy a box of a tensor into shared memory; ``bar`` gets the bytes of the whole box.
 
@@ -160,12 +169,25 @@ def _im2col_arch(v: Variant) -> str | tuple[str, ...]:
     return "sm_100" if v.space == "shared::cta" else TCGEN05
 
 
-@ptx(_load_text(".{mode}", ", {offsets}"), isa=_im2col_isa, arch=_im2col_arch,
-     check=_im2col_check, section=SECTION)
+@ptx(
+    _load_text(".{mode}", ", {offsets}"),
+    isa=_im2col_isa,
+    arch=_im2col_arch,
+    check=_im2col_check,
+    section=SECTION,
+)
 def load_im2col(
-    dst: Cluster, tensor_map: TensorMapArg, coordinates: Im2colCoordinates, bar: Cluster,
-    offsets: Im2colOffsets, cta_mask: U16 | None = None, cache_policy: U64 | None = None, *,
-    mode: Im2colMode = "im2col", space: Space = "shared::cluster", cta_group: CtaGroup = "",
+    dst: Cluster,
+    tensor_map: TensorMapArg,
+    coordinates: Im2colCoordinates,
+    bar: Cluster,
+    offsets: Im2colOffsets,
+    cta_mask: U16 | None = None,
+    cache_policy: U64 | None = None,
+    *,
+    mode: Im2colMode = "im2col",
+    space: Space = "shared::cluster",
+    cta_group: CtaGroup = "",
 ) -> None:
     """Copy im2col pixels of a 3D to 5D tensor into shared memory.
 
@@ -187,13 +209,23 @@ def load_im2col(
     ...
 
 
-@ptx(_load_text(".tile::gather4", dimensions="2"), isa=(8, 6),
-     arch=lambda v: "sm_100" if v.space == "shared::cta" else TCGEN05,
-     check=_load_check, section=SECTION)
+@ptx(
+    _load_text(".tile::gather4", dimensions="2"),
+    isa=(8, 6),
+    arch=lambda v: "sm_100" if v.space == "shared::cta" else TCGEN05,
+    check=_load_check,
+    section=SECTION,
+)
 def gather4(
-    dst: Cluster, tensor_map: TensorMapArg, coordinates: Rows, bar: Cluster,
-    cta_mask: U16 | None = None, cache_policy: U64 | None = None, *,
-    space: Space = "shared::cluster", cta_group: CtaGroup = "",
+    dst: Cluster,
+    tensor_map: TensorMapArg,
+    coordinates: Rows,
+    bar: Cluster,
+    cta_mask: U16 | None = None,
+    cache_policy: U64 | None = None,
+    *,
+    space: Space = "shared::cluster",
+    cta_group: CtaGroup = "",
 ) -> None:
     """Copy four rows of a 2D tensor, each given by its own coordinate, into shared memory.
 
@@ -212,11 +244,17 @@ def gather4(
     ...
 
 
-@ptx("cp.async.bulk.tensor.{#coordinates}d.global.shared::cta.bulk_group"
-     "{?cache_policy:.L2::cache_hint} [{tensor_map}, {coordinates}], [{src}]{, cache_policy};",
-     isa=(8, 0), arch="sm_90", section=SECTION)
+@ptx(
+    "cp.async.bulk.tensor.{#coordinates}d.global.shared::cta.bulk_group"
+    "{?cache_policy:.L2::cache_hint} [{tensor_map}, {coordinates}], [{src}]{, cache_policy};",
+    isa=(8, 0),
+    arch="sm_90",
+    section=SECTION,
+)
 def store(
-    tensor_map: TensorMapArg, coordinates: Coordinates, src: Shared,
+    tensor_map: TensorMapArg,
+    coordinates: Coordinates,
+    src: Shared,
     cache_policy: U64 | None = None,
 ) -> None:
     """Copy a box from shared memory into a tensor; elements out of bounds are not written.
@@ -236,11 +274,17 @@ def store(
     ...
 
 
-@ptx("cp.async.bulk.tensor.{#coordinates}d.global.shared::cta.im2col_no_offs.bulk_group"
-     "{?cache_policy:.L2::cache_hint} [{tensor_map}, {coordinates}], [{src}]{, cache_policy};",
-     isa=(8, 0), arch="sm_90", section=SECTION)
+@ptx(
+    "cp.async.bulk.tensor.{#coordinates}d.global.shared::cta.im2col_no_offs.bulk_group"
+    "{?cache_policy:.L2::cache_hint} [{tensor_map}, {coordinates}], [{src}]{, cache_policy};",
+    isa=(8, 0),
+    arch="sm_90",
+    section=SECTION,
+)
 def store_im2col(
-    tensor_map: TensorMapArg, coordinates: Im2colCoordinates, src: Shared,
+    tensor_map: TensorMapArg,
+    coordinates: Im2colCoordinates,
+    src: Shared,
     cache_policy: U64 | None = None,
 ) -> None:
     """Copy im2col pixels from shared memory into a 3D to 5D tensor (``im2col_no_offs``).
@@ -256,9 +300,13 @@ def store_im2col(
     ...
 
 
-@ptx("cp.async.bulk.tensor.2d.global.shared::cta.tile::scatter4.bulk_group"
-     "{?cache_policy:.L2::cache_hint} [{tensor_map}, {coordinates}], [{src}]{, cache_policy};",
-     isa=(8, 6), arch=TCGEN05, section=SECTION)
+@ptx(
+    "cp.async.bulk.tensor.2d.global.shared::cta.tile::scatter4.bulk_group"
+    "{?cache_policy:.L2::cache_hint} [{tensor_map}, {coordinates}], [{src}]{, cache_policy};",
+    isa=(8, 6),
+    arch=TCGEN05,
+    section=SECTION,
+)
 def scatter4(
     tensor_map: TensorMapArg, coordinates: Rows, src: Shared, cache_policy: U64 | None = None
 ) -> None:
@@ -275,12 +323,20 @@ def scatter4(
     ...
 
 
-@ptx("cp.reduce.async.bulk.tensor.{#coordinates}d.global.shared::cta.{op}.bulk_group"
-     "{?cache_policy:.L2::cache_hint} [{tensor_map}, {coordinates}], [{src}]{, cache_policy};",
-     isa=(8, 0), arch="sm_90", section=REDUCE_SECTION)
+@ptx(
+    "cp.reduce.async.bulk.tensor.{#coordinates}d.global.shared::cta.{op}.bulk_group"
+    "{?cache_policy:.L2::cache_hint} [{tensor_map}, {coordinates}], [{src}]{, cache_policy};",
+    isa=(8, 0),
+    arch="sm_90",
+    section=REDUCE_SECTION,
+)
 def reduce(
-    tensor_map: TensorMapArg, coordinates: Coordinates, src: Shared,
-    cache_policy: U64 | None = None, *, op: ReductionOp,
+    tensor_map: TensorMapArg,
+    coordinates: Coordinates,
+    src: Shared,
+    cache_policy: U64 | None = None,
+    *,
+    op: ReductionOp,
 ) -> None:
     """Combine a box of shared memory into a tensor, atomically element by element.
 
@@ -296,12 +352,20 @@ def reduce(
     ...
 
 
-@ptx("cp.reduce.async.bulk.tensor.{#coordinates}d.global.shared::cta.{op}.im2col_no_offs.bulk_group"
-     "{?cache_policy:.L2::cache_hint} [{tensor_map}, {coordinates}], [{src}]{, cache_policy};",
-     isa=(8, 0), arch="sm_90", section=REDUCE_SECTION)
+@ptx(
+    "cp.reduce.async.bulk.tensor.{#coordinates}d.global.shared::cta.{op}.im2col_no_offs.bulk_group"
+    "{?cache_policy:.L2::cache_hint} [{tensor_map}, {coordinates}], [{src}]{, cache_policy};",
+    isa=(8, 0),
+    arch="sm_90",
+    section=REDUCE_SECTION,
+)
 def reduce_im2col(
-    tensor_map: TensorMapArg, coordinates: Im2colCoordinates, src: Shared,
-    cache_policy: U64 | None = None, *, op: ReductionOp,
+    tensor_map: TensorMapArg,
+    coordinates: Im2colCoordinates,
+    src: Shared,
+    cache_policy: U64 | None = None,
+    *,
+    op: ReductionOp,
 ) -> None:
     """Combine im2col pixels of shared memory into a 3D to 5D tensor.
 
@@ -317,9 +381,13 @@ def reduce_im2col(
     ...
 
 
-@ptx("cp.async.bulk.prefetch.tensor.{#coordinates}d.L2.global{?cache_policy:.L2::cache_hint} "
-     "[{tensor_map}, {coordinates}]{, cache_policy};",
-     isa=(8, 0), arch="sm_90", section=PREFETCH_SECTION)
+@ptx(
+    "cp.async.bulk.prefetch.tensor.{#coordinates}d.L2.global{?cache_policy:.L2::cache_hint} "
+    "[{tensor_map}, {coordinates}]{, cache_policy};",
+    isa=(8, 0),
+    arch="sm_90",
+    section=PREFETCH_SECTION,
+)
 def prefetch(
     tensor_map: TensorMapArg, coordinates: Coordinates, cache_policy: U64 | None = None
 ) -> None:
@@ -335,14 +403,21 @@ def prefetch(
     ...
 
 
-@ptx("cp.async.bulk.prefetch.tensor.{#coordinates}d.L2.global.{mode}"
-     "{?cache_policy:.L2::cache_hint} [{tensor_map}, {coordinates}], {offsets}{, cache_policy};",
-     isa=lambda v: (8, 0) if v.mode == "im2col" else (8, 6),
-     arch=lambda v: "sm_90" if v.mode == "im2col" else TCGEN05,
-     check=_im2col_check, section=PREFETCH_SECTION)
+@ptx(
+    "cp.async.bulk.prefetch.tensor.{#coordinates}d.L2.global.{mode}"
+    "{?cache_policy:.L2::cache_hint} [{tensor_map}, {coordinates}], {offsets}{, cache_policy};",
+    isa=lambda v: (8, 0) if v.mode == "im2col" else (8, 6),
+    arch=lambda v: "sm_90" if v.mode == "im2col" else TCGEN05,
+    check=_im2col_check,
+    section=PREFETCH_SECTION,
+)
 def prefetch_im2col(
-    tensor_map: TensorMapArg, coordinates: Im2colCoordinates, offsets: Im2colOffsets,
-    cache_policy: U64 | None = None, *, mode: Im2colMode = "im2col",
+    tensor_map: TensorMapArg,
+    coordinates: Im2colCoordinates,
+    offsets: Im2colOffsets,
+    cache_policy: U64 | None = None,
+    *,
+    mode: Im2colMode = "im2col",
 ) -> None:
     """Ask for im2col pixels of a 3D to 5D tensor to be brought into L2.
 
@@ -358,9 +433,13 @@ def prefetch_im2col(
     ...
 
 
-@ptx("cp.async.bulk.prefetch.tensor.2d.L2.global.tile::gather4{?cache_policy:.L2::cache_hint} "
-     "[{tensor_map}, {coordinates}]{, cache_policy};",
-     isa=(8, 6), arch=TCGEN05, section=PREFETCH_SECTION)
+@ptx(
+    "cp.async.bulk.prefetch.tensor.2d.L2.global.tile::gather4{?cache_policy:.L2::cache_hint} "
+    "[{tensor_map}, {coordinates}]{, cache_policy};",
+    isa=(8, 6),
+    arch=TCGEN05,
+    section=PREFETCH_SECTION,
+)
 def prefetch_gather4(
     tensor_map: TensorMapArg, coordinates: Rows, cache_policy: U64 | None = None
 ) -> None:
