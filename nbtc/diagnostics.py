@@ -6,8 +6,6 @@ import bisect
 import dis
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from nbtc.errors import CompileError, NbtcError
@@ -141,35 +139,46 @@ def _lines_in(error: BaseException) -> tuple[PythonLine, ...]:
     return ()
 
 
-@contextmanager
-def readable(function: Any) -> Iterator[None]:
+class readable:  # noqa: N801 - used as a with statement's word
     """Turn what is raised inside the block into one nbtc error that starts with the Python line.
 
-    Args:
-        function: the Python function of the kernel that is compiled in the block.
-
     An nbtc error keeps its class; errors of Numba become :class:`CompileError` with the original as
-    its cause.
+    its cause. The traceback leaves out the frames of Numba. (A generator of ``contextlib`` would
+    put them back where the error is the one that came in.)
     """
-    try:
-        yield
-    except Exception as error:
-        own = _own_error(error)
-        if own is not None:
-            if not getattr(own, _LOCATED, False):
-                lines = locations(error) or locations(own)
-                if lines or not isinstance(own, CompileError):
-                    own.args = (f"{chain_text(lines or _definition(function))}: {own}",)
-                setattr(own, _LOCATED, True)
-            raise own.with_traceback(None) from own.__cause__
-        where = chain_text(_use_of(error, function) or _lines_in(error) or _definition(function))
-        kind = "" if _is_numba(error) else f"{type(error).__name__}: "
-        made = CompileError(
-            f"{where}: kernel {function.__qualname__} does not compile: "
-            f"{kind}{_summary(str(error))}"
-        )
-        setattr(made, _LOCATED, True)
-        raise made from error.with_traceback(None)
+
+    def __init__(self, function: Any) -> None:
+        """Take the Python function of the kernel that is compiled in the block."""
+        self.function = function
+
+    def __enter__(self) -> None:
+        """Begin the block."""
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+        """Raise the readable error in place of ``error``."""
+        if not isinstance(error, Exception):
+            return
+        made, cause = _readable(error, self.function)
+        raise made.with_traceback(None) from cause
+
+
+def _readable(error: Exception, function: Any) -> tuple[NbtcError, BaseException | None]:
+    """Return the nbtc error to raise for ``error``, and its cause."""
+    own = _own_error(error)
+    if own is not None:
+        if not getattr(own, _LOCATED, False):
+            lines = locations(error) or locations(own)
+            if lines or not isinstance(own, CompileError):
+                own.args = (f"{chain_text(lines or _definition(function))}: {own}",)
+            setattr(own, _LOCATED, True)
+        return own, own.__cause__
+    where = chain_text(_use_of(error, function) or _lines_in(error) or _definition(function))
+    kind = "" if _is_numba(error) else f"{type(error).__name__}: "
+    made = CompileError(
+        f"{where}: kernel {function.__qualname__} does not compile: {kind}{_summary(str(error))}"
+    )
+    setattr(made, _LOCATED, True)
+    return made, error.with_traceback(None)
 
 
 def _use_of(error: BaseException, function: Any) -> tuple[PythonLine, ...]:

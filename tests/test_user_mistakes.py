@@ -879,3 +879,11 @@ def test_messages_have_one_line_of_colourless_text():
         assert not re.search(r"\x1b", text)
         assert caught.value.__cause__ is None
         assert all(c.isprintable() for c in itertools.chain(text))
+
+
+def test_tracebacks_leave_out_the_frames_of_the_compiler():
+    with pytest.raises(InstructionError) as caught:
+        compiled(wide_bytes, "float32[::1] int64")
+    files = [Path(entry.path).parts for entry in caught.traceback]
+    assert not any("numba_cuda" in parts for parts in files)
+    assert len(files) < 8
