@@ -59,6 +59,8 @@ GROUPS: dict[str, tuple[Callable[[bool], Iterable[Case]], float]] = {
 }
 """Cases, and the most seconds that they get on the GPU."""
 RESTARTS = 4
+ASSEMBLERS = 4
+"""Threads that assemble what is not prepared."""
 STALL_SECONDS = 15
 """A case that takes longer hangs; the first one has the start of the process in it."""
 _SHOWN = 5
@@ -199,24 +201,32 @@ def hardware(group: str, where: Path, output: Path, first: int, smoke: bool) -> 
     """Run the cases of a group from number ``first`` and write their results."""
     from nbtc.errors import DriverError
 
-    for i, case in enumerate(cases_of(group, smoke)):
-        if i < first:
-            continue
-        (output / "at").write_text(str(i))
-        try:
-            if smoke:
-                results = case.emulate(seed=1)
-            else:
-                found = _load(where / f"{case.key()}.npz")
-                cubin = found["cubin"].tobytes() if found else b""
-                results = case.hardware(cubin or None)
-        except Exception as wrong:  # one case must not stop the others
-            (output / f"{i}.txt").write_text(f"{type(wrong).__name__}: {wrong}"[:500])
-            if isinstance(wrong, DriverError):
-                return 3  # the context is gone
-            continue
-        _save(output, str(i), results, compress=False)
+    cases = cases_of(group, smoke)
+    cubins: dict[int, Any] = {}
+    with ThreadPoolExecutor(ASSEMBLERS) as pool:
+        if not smoke:
+            for i, case in enumerate(cases[first:], first):
+                cubins[i] = pool.submit(_cubin, where, case)
+        for i, case in enumerate(cases[first:], first):
+            (output / "at").write_text(str(i))
+            try:
+                if smoke:
+                    results = case.emulate(seed=1)
+                else:
+                    results = case.hardware(cubins.pop(i).result())
+            except Exception as wrong:  # one case must not stop the others
+                (output / f"{i}.txt").write_text(f"{type(wrong).__name__}: {wrong}"[:500])
+                if isinstance(wrong, DriverError):
+                    pool.shutdown(wait=False, cancel_futures=True)
+                    return 3  # the context is gone
+                continue
+            _save(output, str(i), results, compress=False)
     return 0
+
+
+def _cubin(where: Path, case: Case) -> bytes:
+    found = _load(where / f"{case.key()}.npz")
+    return (found["cubin"].tobytes() if found else b"") or case.cubin()
 
 
 def run_group(group: str, where: Path, output: Path, seconds: float, smoke: bool) -> str:
@@ -276,12 +286,8 @@ def compare(got: np.ndarray, want: np.ndarray, tolerance: Tolerance | None) -> d
         return {"state": "mismatch", "worst": None, "detail": detail}
     if np.array_equal(got, want):
         return {"state": "equal", "worst": 0.0, "detail": ""}
-    shown: Callable[[np.ndarray, tuple[int, ...]], str]
     if tolerance is None:
-        bad, worst = (got != want).any(axis=-1), None
-
-        def shown(array: np.ndarray, place: tuple[int, ...]) -> str:
-            return "0x" + array[place][::-1].tobytes().hex()
+        bad, worst, shown = (got != want).any(axis=-1), None, _bits
     else:
         values, wanted = (_values(array, tolerance.dtype) for array in (got, want))
         allowed = tolerance.absolute + tolerance.relative * np.abs(wanted)
@@ -289,11 +295,8 @@ def compare(got: np.ndarray, want: np.ndarray, tolerance: Tolerance | None) -> d
             off = np.abs(values - wanted) / allowed
         same = (values == wanted) | (np.isnan(values) & np.isnan(wanted))
         off = np.where(same, 0.0, np.where(np.isnan(off), np.inf, off))
-        bad, worst = off > 1, float(off.max())
+        bad, worst, shown = off > 1, float(off.max()), _number
         got, want = values, wanted
-
-        def shown(array: np.ndarray, place: tuple[int, ...]) -> str:
-            return f"{array[place]:.9g}"
 
     if not bad.any():
         return {"state": "within", "worst": worst, "detail": ""}
@@ -301,6 +304,14 @@ def compare(got: np.ndarray, want: np.ndarray, tolerance: Tolerance | None) -> d
     first = "; ".join(f"{p}: GPU {shown(got, p)}, emulator {shown(want, p)}" for p in places)
     detail = f"{int(bad.sum())} of {bad.size} elements differ, first {first}"
     return {"state": "mismatch", "worst": worst, "detail": detail}
+
+
+def _bits(array: np.ndarray, place: tuple[int, ...]) -> str:
+    return "0x" + array[place][::-1].tobytes().hex()
+
+
+def _number(array: np.ndarray, place: tuple[int, ...]) -> str:
+    return f"{array[place]:.9g}"
 
 
 def _values(raw: np.ndarray, dtype: str) -> np.ndarray:
@@ -494,7 +505,7 @@ def main(argv: list[str]) -> int:
         return hardware(words[1], Path(words[2]), Path(words[3]), int(words[4]), smoke)
     if words == ["races"]:
         for case in agreement_races.cases():
-            case.hardware(None)
+            case.hardware(case.cubin())
         print("races: done", flush=True)
         return 0
     print(__doc__)

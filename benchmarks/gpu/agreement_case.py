@@ -164,15 +164,14 @@ class PtxCase:
             raise Emulated("; ".join(str(f.message) for f in report.findings[:3])[:400])
         return [arrays[i] for i in self.results]
 
-    def hardware(self, cubin: bytes | None) -> list[np.ndarray]:
-        """Run on the GPU."""
+    def hardware(self, cubin: bytes) -> list[np.ndarray]:
+        """Run the assembled module on the GPU."""
         from nbtc import driver
         from nbtc.device_array import DeviceArray
 
         driver.ensure_context()
         api = driver.api()
-        code = self.cubin() if cubin is None else cubin
-        loaded = api.cuLibraryLoadData(code, [], [], 0, [], [], 0)
+        loaded = api.cuLibraryLoadData(cubin, [], [], 0, [], [], 0)
         library = driver.check(loaded, "loading the kernel")
         found = api.cuLibraryGetKernel(library, self.entry.encode())
         function = api.CUfunction(int(driver.check(found, "finding the kernel")))
@@ -236,7 +235,7 @@ class KernelCase:
         self._found = [tolerance for _, tolerance in found]
         return [array for array, _ in found]
 
-    def hardware(self, cubin: bytes | None) -> list[np.ndarray]:
+    def hardware(self, cubin: bytes) -> list[np.ndarray]:
         """Run on the GPU."""
         del cubin
         found = self.function(*self.arguments)

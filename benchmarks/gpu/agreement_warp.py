@@ -234,7 +234,7 @@ def conversions() -> Iterator[PtxCase]:
             text += "add.u64 %rd23, %rd3, %rd20;\nld.global.u32 %r1, [%rd21];\n"
             text += "ld.global.u32 %r2, [%rd22];\nmov.b32 %f1, %r1;\nmov.b32 %f2, %r2;\n"
             for i, (name, template) in enumerate(part):
-                form = name.removeprefix("cvt.").removesuffix(".f32").removesuffix(".f16x2")
+                form = name.removeprefix("cvt.").rpartition(".")[0]
                 text += template.replace("{0}", form).replace("; ", ";\n")
                 text += f"\nst.global.u32 [%rd23+{4 * i * words.size}], %r3;\n"
             yield PtxCase("conversions", ", ".join(name for name, _ in part), module(text, 0, 3),
