@@ -58,7 +58,7 @@ GROUPS: dict[str, tuple[Callable[[bool], Iterable[Case]], float]] = {
     "warp": (agreement_warp.cases, 40),
 }
 """Cases, and the most seconds that they get on the GPU."""
-RESTARTS = 4
+RESTARTS = 8
 ASSEMBLERS = 4
 """Threads that assemble what is not prepared."""
 STALL_SECONDS = 15
