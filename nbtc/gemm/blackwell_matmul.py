@@ -226,10 +226,15 @@ class BlackwellPlan:
         pointers = tuple(arrays.address(x) for x in operands)
         maps = self.maps.get(pointers)
         if maps is None:
+            views = [
+                arrays.view(x, d.name) for d, x in zip(self.descriptions, operands, strict=True)
+            ]
+            names = ("b", "a") if self.swapped else ("a", "b")
+            arrays.check_output(views[2], *zip(names, views[:2], strict=True))
             # Kept maps must not hold the caller's memory; emulated ones need it.
             maps = tuple(
-                TensorMap(d.with_address(p), x if self.emulated else None, arrays.view(x, d.name))
-                for d, p, x in zip(self.descriptions, pointers, operands, strict=True)
+                TensorMap(d.with_address(p), x if self.emulated else None, view)
+                for d, p, x, view in zip(self.descriptions, pointers, operands, views, strict=True)
             )
             if not self.emulated:
                 self.maps.add(pointers, maps)

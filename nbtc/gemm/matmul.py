@@ -115,6 +115,12 @@ def _check_options(epilogue: Any, config: Any) -> None:
 
 def _make_plan(arch: str | None, *args: Any) -> Any:
     target = arch_module.parse(arch or default_arch()).name
+    config = args[-1]
+    wanted = "BlackwellConfig" if target in arch_module.TCGEN05 else "HopperConfig"
+    if config is not None and type(config).__name__ != wanted:
+        raise LaunchError(
+            f"matmul: config is {type(config).__name__}; {target} takes a nbtc.gemm.{wanted}"
+        )
     if target in arch_module.TCGEN05:
         from nbtc.gemm.blackwell_matmul import BlackwellPlan
 
@@ -124,6 +130,9 @@ def _make_plan(arch: str | None, *args: Any) -> Any:
             f"matmul: no kernel for {target}; there are some for sm_90a and "
             + ", ".join(arch_module.TCGEN05)
         )
+    for name, operand in zip(("a", "b"), args, strict=False):
+        if isinstance(operand, Quantized):
+            raise DtypeError(f"matmul: {name} is {operand!r}; {target} has no tensor cores for it")
     return _Plan(*args)
 
 

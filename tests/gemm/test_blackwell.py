@@ -7,7 +7,7 @@ import pytest
 
 import nbtc
 from nbtc import gemm, testing
-from nbtc.errors import ArchError, DtypeError, LayoutError
+from nbtc.errors import ArchError, DtypeError, LaunchError, LayoutError
 from nbtc.gemm import BlackwellConfig
 
 from .blackwell_helper import ARCH, NARROW, product
@@ -195,5 +195,11 @@ def test_refused_operands(monkeypatch):
     half = np.zeros((16, 16), np.float16)
     with pytest.raises(LayoutError, match="dtype='float16' with b_dtype='int8'"):
         nbtc.matmul(half, np.zeros((16, 16), np.int8), arch=ARCH)
+    with pytest.raises(LaunchError, match=r"HopperConfig; sm_100a takes a nbtc\.gemm\.Blackwell"):
+        nbtc.matmul(half, half, config=gemm.HopperConfig(), arch=ARCH)
+    with pytest.raises(LayoutError, match=r"out .* overlaps a "):
+        nbtc.matmul(half, half, half, arch=ARCH)
+    with pytest.raises(DtypeError, match=r"a is <Quantized 16 x 32 .*sm_90a has no tensor cores"):
+        nbtc.matmul(gemm.quantize(np.zeros((16, 32))), half, arch="sm_90a")
     with pytest.raises(LayoutError, match=r"a \(16\) must equal the rows of b \(8\)"):
         nbtc.matmul(half, half[:8], arch=ARCH)
