@@ -12,6 +12,7 @@ from .machine import Hooks, Instruction
 from .race_places import lane_bits, place, related, where
 from .race_report import Wording
 from .shadow import ByteShadow, PagedShadow
+from .silent_store import changes_nothing, split
 
 if TYPE_CHECKING:
     from .machine import Cluster, Cta, Machine, Path, Wait, Warp
@@ -286,6 +287,11 @@ class Checks(Wording, Hooks):
             )
             found = self._shadowed(state.shadow, chosen, size, access, sync.clock)
             if found:
+                stores, found = split(found)
+                if stores and not changes_nothing(warp, target, offsets, size, mask, ins):
+                    found = [*stores, *found]
+                elif stores:
+                    self.same_value(stores[0][0], warp, ins, access)
                 self.conflicts(found, access, warp, ins, space=space, target=target)
         if strong or state.locations:
             self._publish(sync, state, chosen, release=sem in ("release", "acq_rel"),

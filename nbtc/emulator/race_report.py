@@ -111,6 +111,16 @@ class Wording:
             related=related(f"{done} by thread {thread}", old.place), lanes=access.lanes,
         )  # fmt: skip
 
+    def same_value(self, old: Access, warp: Warp, ins: Instruction, access: Access) -> None:
+        """Advise about two stores of the same value that nothing orders."""
+        self.machine.finding(
+            "race",
+            f"store is not ordered after the {old.what} at {where(old.place)}{self._who(old)}; "
+            "both write the same value, so that no reader can tell",
+            ins=ins, warp=warp, lanes=access.lanes, severity="advice",
+            related=related(f"{old.what}", old.place),
+        )  # fmt: skip
+
     def _order(self, old: Access, access: Access, warp: Warp, ins: Instruction, space: str,
                place_text: str) -> None:  # fmt: skip
         sync: WarpSync = warp.sync

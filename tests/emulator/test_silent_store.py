@@ -1,0 +1,36 @@
+"""Warps that store the same value to the same place in no order: advice; other values: a race."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from ptx_helper import kernel
+
+from nbtc.emulator import launch
+
+
+def run(value: str, width: str = "u32", space: str = "shared"):
+    place = "[data]" if space == "shared" else "[%rd1]"
+    body = f"""
+ld.param.u64 %rd1, [out];
+mov.u32 %r1, {value}; cvt.u16.u32 %rs1, %r1; cvt.u64.u32 %rd2, %r1;
+st.{space}.{width} {place}, {dict(u8="%rs1", u16="%rs1", u32="%r1", u64="%rd2")[width]};
+"""
+    ptx = kernel(body, shared=".shared .align 8 .b8 data[8];", params=".param .u64 out")
+    return launch(ptx, "k", grid=1, block=128, args=[np.zeros(8, np.uint8)])
+
+
+@pytest.mark.parametrize("space", ["shared", "global"])
+@pytest.mark.parametrize("width", ["u8", "u16", "u32", "u64"])
+def test_same_value(width, space):
+    report = run("7", width, space)
+    assert report.ok, str(report)
+    assert [f.kind for f in report.advice] == ["race"]
+    assert "same value" in report.advice[0].message
+
+
+@pytest.mark.parametrize("space", ["shared", "global"])
+@pytest.mark.parametrize("width", ["u8", "u16", "u32", "u64"])
+def test_other_values(width, space):
+    report = run("%warp", width, space)
+    assert {f.kind for f in report.findings} == {"race"}
