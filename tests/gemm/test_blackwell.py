@@ -53,7 +53,7 @@ def test_shapes(name, number):
 @pytest.mark.parametrize("name", KERNELS)
 def test_every_kernel(name):
     number = list(KERNELS).index(name)
-    report = product((300, 520, 200), _config(name), seed=number, completion=POLICIES[number % 3])
+    report = product((260, 300, 136), _config(name), seed=number, completion=POLICIES[number % 3])
     assert report.instructions > 1000
 
 
