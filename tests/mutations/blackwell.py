@@ -103,7 +103,11 @@ def example_gemm(module: Any) -> Base:
         want = testing.matmul_reference(a, b.T)
         return (*maps, *map(np.int32, (m, n, k))), lambda: testing.assert_close(c, want)
 
-    return Base("tcgen05-gemm", lambda: module().make_kernel(4), (4, 192), data, COMMON, ARCH)
+    rules = ("commit on done dropped", "wait for done dropped", "wait for full dropped",
+             "dealloc does not wait for the epilogue", "ld from another warp's lanes",
+             "store's wait dropped", "alloc dropped", "commit on empty before the mma")  # fmt: skip
+    kernel = (lambda: module().make_kernel(4), (4, 192), data, COMMON, ARCH, rules)
+    return Base("tcgen05-gemm", *kernel)
 
 
 def example_scaled(module: Any) -> Base:
@@ -124,7 +128,11 @@ def example_scaled(module: Any) -> Base:
         "copy_scales": (r"tcgen05\.cp", ""),
         "load_scales": (COPY, r"layout\.s[ab]"),
     }
-    return Base("scaled-gemm", lambda: module().make_kernel(2), ((2, 2), 192), data, roles, ARCH)
+    rules = ("scale factors not copied", "scale factors go elsewhere", "scale factors not loaded",
+             "descriptor of Hopper", "dealloc dropped", "expect half", "wait for done dropped",
+             "alloc of half the columns")  # fmt: skip
+    kernel = (lambda: module().make_kernel(2), ((2, 2), 192), data, roles, ARCH, rules)
+    return Base("scaled-gemm", *kernel)
 
 
 def bases(example: Any) -> list[Base]:
