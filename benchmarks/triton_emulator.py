@@ -1,4 +1,4 @@
-"""Compile Triton kernels for Hopper and Blackwell, without a GPU, and run their PTX on the emulator.
+"""Compile Triton kernels for Hopper and Blackwell, with no GPU, and emulate their PTX.
 
     python benchmarks/triton_emulator.py [--seeds 2] [--only mm_tma] [--out FILE]
 
@@ -155,7 +155,8 @@ def matmuls() -> list[Case]:
                 _with(_matrices(kind, out, m, n, k, True, 8e-3), k),
                 {"num_warps": warps, "num_stages": stages},
             ))  # fmt: skip
-        for special in (False, True):
+        # On Hopper, Triton 3.9 warp-specialises 64 rows by computing them twice, and fails for 128.
+        for special in (False, True) if cc == 100 else (False,):
             cases.append(Case(
                 "mm_persistent" + (" warp-specialised" if special else ""), "mm_persistent", cc,
                 {"a": "tensordesc<fp16[64, 64]>", "b": "tensordesc<fp16[64, 64]>",
@@ -242,8 +243,8 @@ def rows() -> list[Case]:
                 y = np.zeros_like(x)
                 v = x.astype(np.float64)
                 want = (v - v.mean(1, keepdims=True)) / np.sqrt(v.var(1, keepdims=True) + 1e-5)
-                return (x, w, b, y, n), lambda: _close(y, want * w + b,
-                                                       8e-3 if kind == "bf16" else 1e-5)  # fmt: skip
+                tolerance = 8e-3 if kind == "bf16" else 1e-5
+                return (x, w, b, y, n), lambda: _close(y, want * w + b, tolerance)
 
             block = 1 << (n - 1).bit_length()
             cases.append(Case(f"softmax {kind} {n}", "softmax", cc,
