@@ -54,8 +54,7 @@ def _plan(warp: Warp, ins: Instruction, lane: int, operand: Any, shared_address:
             if function is None:
                 ins.unmodelled("im2col tensor copies")
             return function(description, coordinates, offsets, shared_address, store=store)
-        reduce = ins.parts[:2] == ("cp", "reduce")
-        return tma.plan(description, coordinates, shared_address, store=store, reduce=reduce)
+        return tma.plan(description, coordinates, shared_address, store=store)
     except UnitFault as error:
         fault(warp, ins, error, lane)
         raise
@@ -163,7 +162,7 @@ def _tensor_store(warp: Warp, ins: Instruction, lane: int) -> None:
         warp, ins, lane, "TMA reduction" if reduce_op else "TMA store"
     )
     write.strong = reduce_op is not None
-    spill = None if reduce_op or "tma" not in warp.machine.sync.checks else plan.spill_advice()
+    spill = plan.spill_advice() if "tma" in warp.machine.sync.checks else None
     if spill:
         warp.machine.finding(
             "tma_store_spill", spill, ins=ins, warp=warp, lanes=1 << lane, severity="advice"

@@ -35,13 +35,15 @@ import numpy as np
 
 from nbtc.emulator.units import UnitFault
 from nbtc.emulator.units.reduce import reduce_bytes
-from nbtc.layout.swizzle import repeat, swizzle
+from nbtc.layout.swizzle import repeat, span, swizzle
 from nbtc.layout.tensormap_description import TensorMapDescription
 
 _NAN = {
-    "FLOAT16": 0x7FFF, "BFLOAT16": 0x7FFF, "FLOAT32": 0x7FFFFFFF, "FLOAT32_FTZ": 0x7FFFFFFF,
-    "TFLOAT32": 0x7FFFFFFF, "TFLOAT32_FTZ": 0x7FFFFFFF, "FLOAT64": 0x7FFFFFFFFFFFFFFF,
+    "FLOAT16": 0x7FF7, "BFLOAT16": 0x7FF7, "FLOAT32": 0x7FF77FF7, "FLOAT32_FTZ": 0x7FF77FF7,
+    "TFLOAT32": 0x7FF77FF7, "TFLOAT32_FTZ": 0x7FF77FF7, "FLOAT64": 0x7FF77FF77FF77FF7,
 }  # fmt: skip
+"""Bits of an element out of bounds with the NaN fill, seen on an H200 for float32; the others repeat
+its 16-bit pattern."""
 _PADDED = {"16U4_ALIGN16B": 8, "16U6_ALIGN16B": 12}  # data bytes of every 16 in shared memory
 _REDUCE_TYPES = {
     "UINT8": "u8", "UINT16": "u16", "UINT32": "u32", "INT32": "s32", "UINT64": "u64",
@@ -52,19 +54,24 @@ _REDUCE_TYPES = {
 Block = tuple[int, tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 
+def _linear(rows: int, inner: int, pitch: int, step: int) -> np.ndarray:
+    """Offsets of every ``step``-th byte of ``rows`` rows of ``inner`` bytes."""
+    return (np.arange(rows)[:, None] * pitch + np.arange(0, inner, step)).reshape(-1)
+
+
 @lru_cache(maxsize=1024)
-def _chunk_index(size: int, mode: str, phase: int) -> np.ndarray | None:
+def _chunk_index(rows: int, inner: int, pitch: int, mode: str, phase: int) -> np.ndarray | None:
     """Chunk numbers, from the repeat boundary, of a tile; None when it is a plain range."""
     if mode == "none":
         return None
-    index = swizzle(phase + np.arange(0, size, 16), mode) >> 4
+    index = swizzle(phase + _linear(rows, inner, pitch, 16), mode) >> 4
     index.flags.writeable = False
     return index
 
 
 @lru_cache(maxsize=256)
-def _byte_index(size: int, mode: str, phase: int) -> np.ndarray:
-    index = swizzle(phase + np.arange(size), mode)
+def _byte_index(rows: int, inner: int, pitch: int, mode: str, phase: int) -> np.ndarray:
+    index = swizzle(phase + _linear(rows, inner, pitch, 1), mode)
     index.flags.writeable = False
     return index
 
@@ -94,7 +101,13 @@ class Plan:
         self._blocks = blocks
         self.transaction_bytes = prod(shape)
         self._padding = _PADDED.get(description.data_type, 16)
-        self.shared_bytes = self.transaction_bytes * 16 // self._padding
+        inner = shape[-1] * 16 // self._padding
+        rows = prod(shape[:-1])
+        # Rows narrower than the swizzle's span lie a span apart: measured on an H200.
+        mode = description.swizzle
+        pitch = inner if mode == "none" else max(inner, span(mode))
+        self._rows = (rows, inner, pitch)
+        self.shared_bytes = (rows - 1) * pitch + inner
         self.global_low = self.global_high = 0
         if blocks:
             self.global_low = min(block[0] for block in blocks)
@@ -132,7 +145,7 @@ class Plan:
 
     def shared_chunks(self) -> np.ndarray:
         """Return the absolute addresses of the 16-byte chunks touched, in box order."""
-        linear = self.shared_address + np.arange(0, self.shared_bytes, 16)
+        linear = self.shared_address + _linear(*self._rows, 16)
         return swizzle(linear, self._mode) & ~15
 
     # -- global side --------------------------------------------------------------------------
@@ -200,13 +213,13 @@ class Plan:
         """Write packed bytes in box order into shared memory, swizzled, padded where packed."""
         data = self._pad(data)
         start = self.shared_address - shared_base
-        index = _chunk_index(self.shared_bytes, self._mode, self._phase)
+        index = _chunk_index(*self._rows, self._mode, self._phase)
         if index is None:
             shared[start : start + data.size] = data
             return
         start -= self._phase
         if self._fine or start % 16 or start < 0:
-            shared[_byte_index(self.shared_bytes, self._mode, self._phase) + start] = data
+            shared[_byte_index(*self._rows, self._mode, self._phase) + start] = data
             return
         window = shared[start : start + (shared.size - start) // 16 * 16]
         window.view(np.complex128)[index] = data.view(np.complex128)
@@ -214,13 +227,13 @@ class Plan:
     def read_shared(self, shared: np.ndarray, shared_base: int) -> np.ndarray:
         """Return the box from shared memory as packed bytes in box order."""
         start = self.shared_address - shared_base
-        index = _chunk_index(self.shared_bytes, self._mode, self._phase)
+        index = _chunk_index(*self._rows, self._mode, self._phase)
         if index is None:
             data = shared[start : start + self.shared_bytes].copy()
         else:
             start -= self._phase
             if self._fine or start % 16 or start < 0:
-                data = shared[_byte_index(self.shared_bytes, self._mode, self._phase) + start]
+                data = shared[_byte_index(*self._rows, self._mode, self._phase) + start]
             else:
                 window = shared[start : start + (shared.size - start) // 16 * 16]
                 data = window.view(np.complex128)[index].view(np.uint8)
@@ -316,8 +329,8 @@ def _clip(start: int, count: int, step: int, size: int) -> tuple[int, int]:
 
 
 STORE_BYTES = 16
-"""A store writes whole pieces of this size of the innermost dimension, also where the tensor ends
-inside one: measured on an H200, 7 elements behind a row of 777 bfloat16."""
+"""A store or a reduction works on whole pieces of this size of the innermost dimension, also where
+the tensor ends inside one: measured on an H200, 7 elements behind a row of 777 bfloat16."""
 
 
 def _block(m: TensorMapDescription, starts: Sequence[int], counts: Sequence[int],
@@ -358,7 +371,6 @@ def plan(
     shared_address: int,
     *,
     store: bool = False,
-    reduce: bool = False,
 ) -> Plan:
     """Plan a tiled copy.
 
@@ -367,7 +379,6 @@ def plan(
         coordinates: start of the box, innermost first, signed.
         shared_address: absolute shared address (without the rank bits of a cluster address).
         store: True for stores and reductions, whose coordinates must not be negative.
-        reduce: True for reductions.
 
     Raises:
         UnitFault: see the module docstring.
@@ -377,7 +388,7 @@ def plan(
     check_coordinates(description, coordinates, store=store)
     check_shared_address(shared_address)
     counts = description.box_shape
-    piece = STORE_BYTES if store and not reduce else 1
+    piece = STORE_BYTES if store else 1
     block = _block(description, coordinates, counts, piece=piece)
     inner = counts[0] * description.element_bits // 8
     shape = (*counts[:0:-1], inner)
