@@ -18,6 +18,7 @@ from typing import Any
 
 from nbtc.dtypes import canonical
 from nbtc.errors import TensorMapError
+from nbtc.layout.swizzle import span
 
 DATA_TYPES = (
     "UINT8", "UINT16", "UINT32", "INT32", "UINT64", "INT64", "FLOAT16", "FLOAT32", "FLOAT64",
@@ -285,10 +286,17 @@ class TensorMapDescription:
 
     @cached_property
     def smem_bytes(self) -> int:
-        """Bytes that one copy occupies in shared memory (padded for the ALIGN16B types)."""
-        if self.data_type in _ALIGN16B:
-            return self._box_elements  # 16 elements take 16 bytes
-        return self.box_bytes
+        """Bytes that one copy occupies in shared memory.
+
+        The ALIGN16B types are padded, and rows narrower than the swizzle's span lie a span apart.
+        """
+        # 16 elements of an ALIGN16B type take 16 bytes.
+        wide = self.data_type in _ALIGN16B
+        total = self._box_elements if wide else self.box_bytes
+        row = self.box_shape[0] if wide else self.box_shape[0] * self.element_bits // 8
+        if self.swizzle == "none" or self.mode != "tiled" or row >= span(self.swizzle):
+            return total
+        return (total // row - 1) * span(self.swizzle) + row
 
     @property
     def _box_elements(self) -> int:
