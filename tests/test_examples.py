@@ -25,6 +25,8 @@ INSTRUCTIONS = {
     "06": ("HGMMA", "UTMALDG", "UTMASTG", "STSM"),
     "07": ("HGMMA", "UTMALDG", "UTMASTG", "STSM", "USETMAXREG"),
     "08": ("UBLKCP", "UCGABAR"),
+    "11": ("UTCHMMA", "UTCBAR", "LDTM", "UTMALDG", "UTMASTG"),
+    "12": ("UTCOMMA", "UTCCP", "UTCBAR", "LDTM", "UTMALDG", "UTMASTG"),
 }
 """What the machine code of an example must contain."""
 
