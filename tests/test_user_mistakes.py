@@ -289,7 +289,7 @@ TYPES = {"tensor_map": TensorMap, "n": "int32"}
 @pytest.mark.parametrize(
     ("function", "n", "parts"),
     [
-        (wide_bytes, "int64", ["tx_bytes is int64, needs int32 or uint32", "uint32(...)"]),
+        (wide_bytes, "int64", ["tx_bytes is int64, needs int32 or uint32", "as int32(...)"]),
         (huge_bytes, None, ["8589934592", "does not fit in 32 bits"]),
         (float_bytes, None, ["tx_bytes is float64, needs a 32-bit integer"]),
         (number_for_address, None, ["bar is int64", "shared::cta address", "address.shared(...)"]),

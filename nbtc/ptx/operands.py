@@ -107,7 +107,9 @@ def _integer_problem(kind: Kind, ty: Any, base: Any) -> str | None:
     ):
         return None
     if isinstance(base, types.Integer):
-        sign = "" if kind.name.startswith("s") else "u"
+        # The sign of the value: it is kept, and mixes with other int32 as int32. Masks are 16 bits.
+        signed = kind.name.startswith("s") or (base.signed and bits == 32)
+        sign = "" if signed else "u"
         return (
             f"is {base}, needs int{bits} or uint{bits}: wrap it as {sign}int{bits}(...); "
             "literals that fit are accepted as they are"

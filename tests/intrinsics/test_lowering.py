@@ -303,15 +303,16 @@ def _error(kernel: Any, signature: Any, arch: str = "sm_90a") -> str:
     return str(caught.value)
 
 
-def test_sixty_four_bits_do_not_become_thirty_two() -> None:
+@pytest.mark.parametrize("sign", ["", "u"])
+def test_sixty_four_bits_do_not_become_thirty_two(sign: str) -> None:
     def kernel(n: Any) -> None:
         bar = cuda.shared.array(1, types.uint64)
         mbarrier.init(bar, n)
 
-    message = _error(kernel, types.void(types.int64))
+    message = _error(kernel, types.void(getattr(types, f"{sign}int64")))
     assert message == (
-        "mbarrier.init: count is int64, needs int32 or uint32: wrap it as uint32(...); literals "
-        "that fit are accepted as they are"
+        f"mbarrier.init: count is {sign}int64, needs int32 or uint32: wrap it as {sign}int32(...); "
+        "literals that fit are accepted as they are"
     )
 
 
