@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
 
@@ -50,6 +51,11 @@ _FENCE = (
     "a wgmma fence was added: registers were written or first used with no wgmma.fence before "
     "the mma",
     "put wgmma.fence(accumulators) before the first mma, and again after anything touches them",
+)
+_WAITS = ("C7517", "C7518", "C7520")
+_FENCE_BY_WAIT = (
+    "the same missing wait as {} causes it: repair that first; a wgmma.fence that is written "
+    "already is right"
 )
 
 CAUSES: dict[str, tuple[str, str]] = {
@@ -110,9 +116,19 @@ class Note:
         return CAUSES[self.code][1] if self.code in CAUSES else ""
 
     def __str__(self) -> str:
+        return self._words(self.remedy)
+
+    def beside(self, codes: Collection[str]) -> str:
+        """Return the words of ``str`` where notes of ``codes`` came with it."""
+        wait = next((code for code in _WAITS if code in codes), None)
+        if self.code == "C7519" and wait is not None:
+            return self._words(_FENCE_BY_WAIT.format(wait))
+        return self._words(self.remedy)
+
+    def _words(self, remedy: str) -> str:
         where = f"{chain_text(self.lines)}: " if self.lines else ""
         said = f" (seen: {self.text})" if self.code in CAUSES else ""
-        remedy = f". Remedy: {self.remedy}" if self.remedy else ""
+        remedy = f". Remedy: {remedy}" if remedy else ""
         return f"{self.code or 'ptxas'} {where}{self.cause}{remedy}{said}"
 
 
@@ -217,7 +233,8 @@ def report(notes: list[Note] | tuple[Note, ...], kernel: str, mode: NotesMode) -
     serious = [note for note in notes if note.serious]
     if not serious or mode == "ignore":
         return
-    text = "\n".join(f"  {note}" for note in serious)
+    codes = {note.code for note in serious}
+    text = "\n".join(f"  {note.beside(codes)}" for note in serious)
     message = f"kernel {kernel}: ptxas changed what was written\n{text}"
     if mode == "warn":
         warnings.warn(message, stacklevel=2)

@@ -124,6 +124,18 @@ def test_dropped_setmaxnreg_is_found_without_a_note():
     assert [n.code for n in found] == ["C7508"]
 
 
+@pytest.mark.parametrize("code", ["C7517", "C7518", "C7520"])
+def test_a_fence_added_for_a_missing_wait_is_no_second_fault(code):
+    wait, fence = notes.Note(code, "w"), notes.Note("C7519", "f")
+    with pytest.raises(CompileError) as caught:
+        notes.report([fence, wait], "k", "error")
+    text = str(caught.value)
+    assert f"the same missing wait as {code}" in text
+    assert "put wgmma.fence" not in text
+    with pytest.raises(CompileError, match=r"put wgmma\.fence"):
+        notes.report([fence], "k", "error")
+
+
 def test_fences_that_ptxas_repeats_are_no_fault():
     ptx = '.file 1 "k.py"\n.loc 1 7 0\nwgmma.fence.sync.aligned;\n.loc 1 8 0\nwgmma.mma_async x;\n'
     listing = (
