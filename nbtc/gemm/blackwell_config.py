@@ -379,8 +379,12 @@ class BlackwellConfig:
 
     @property
     def buffers(self) -> int:
-        """Buffers of an epilogue warp in use: at most the pieces of a tile."""
-        return min(self.store_buffers, self.tile[1] // self.store_columns)
+        """Buffers of an epilogue warp in use: the most that the pieces of a tile fill evenly.
+
+        Each tile then starts with the buffer that was stored longest ago.
+        """
+        pieces = self.tile[1] // self.store_columns
+        return next(b for b in range(self.store_buffers, 0, -1) if pieces % b == 0)
 
     @property
     def store_swizzle(self) -> str:

@@ -96,6 +96,14 @@ def test_bytes_of_a_stage():
     assert config.transaction_bytes == 128 * 96 + 64 * 64 + scales  # TMA counts packed bytes
 
 
+def test_store_buffers_are_filled_evenly():
+    five = BlackwellConfig(tile=(0, 160, 0), out_dtype="float32")  # five pieces of 32 columns
+    assert (five.store_columns, five.buffers) == (32, 1)
+    assert BlackwellConfig(store_buffers=3).buffers == 2  # four pieces of 64
+    assert BlackwellConfig(tile=(0, 192, 0), store_buffers=3).buffers == 3
+    assert BlackwellConfig(tile=(0, 64, 0)).buffers == 1
+
+
 @pytest.mark.parametrize(
     ("wrong", "parts"),
     [
