@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from llvmlite import ir
-from numba.cuda import cgutils, compiler, dispatcher, types, utils
+from numba.cuda import cgutils, compiler, dispatcher, lowering, types, utils
 from numba.cuda.core import targetconfig
 from numba.cuda.core.callconv import CUDACallConv
 from numba.cuda.core.compiler_lock import global_compiler_lock
@@ -91,6 +91,19 @@ def _current_device() -> Any:
 # the capability to compile for, and so need a driver, even where the caller said what the target
 # is.
 dispatcher.get_current_device = _current_device
+
+_real_def_line = lowering.get_func_def_lineno
+
+
+def _def_line(function: Any) -> int | None:
+    """Return the line of ``def``, also of a function whose body is only a docstring."""
+    try:
+        return _real_def_line(function)
+    except IndexError:  # numba-cuda looks for a statement behind the docstring
+        return None
+
+
+lowering.get_func_def_lineno = _def_line
 
 
 def compile_function(

@@ -354,3 +354,11 @@ def test_compute_capability_reaches_numbas_own_overloads():
 
     for arch in ("sm_90a", "sm_100a"):
         assert "call" not in kernel.compile("int32[::1]", arch=arch).ptx.partition("{")[2]
+
+
+def only_a_docstring(x):
+    """Nothing else."""
+
+
+def test_a_kernel_may_be_only_a_docstring():
+    assert jit(only_a_docstring).compile("float32[::1]", arch="sm_90a").resources.spill_bytes == 0
