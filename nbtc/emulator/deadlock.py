@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from .findings import Related
 from .mbarrier import stale_text
 from .race import place, where
+from .waiters import is_fresh, waits_to_fill, weight
 
 if TYPE_CHECKING:
     from .machine import Machine, Path, Wait
@@ -14,7 +15,9 @@ if TYPE_CHECKING:
 __all__ = ["report_deadlock"]
 
 
-_PLAIN_WAITS = ("NamedWait", "ClusterWait", "RegisterWait", "AllocWait")
+_GROUPS = 6  # kinds of waiters printed
+_NAMES = 3  # warps printed of each
+_LINKS = 6  # of a cycle
 
 
 def _who(path: Path) -> str:
@@ -22,19 +25,6 @@ def _who(path: Path) -> str:
     cta = warp.cta
     rank = f" rank {cta.rank}" if len(cta.cluster.ctas) > 1 else ""
     return f"CTA {cta.ctaid[0]},{cta.ctaid[1]},{cta.ctaid[2]}{rank} warp {warp.index}"
-
-
-def _weight(wait: Wait) -> int:
-    """Prefer the waiter whose barrier shows what went wrong."""
-    barrier = getattr(wait, "barrier", None)
-    if barrier is None or not hasattr(barrier, "current"):
-        return 1 if type(wait).__name__ in _PLAIN_WAITS else 0
-    score = 2
-    if barrier.current.expected or barrier.current.delivered:
-        score += 4
-    if barrier.pending < barrier.expected:
-        score += 3
-    return score
 
 
 def _special(wait: Any) -> tuple[str, str] | None:
@@ -59,31 +49,64 @@ def _special(wait: Any) -> tuple[str, str] | None:
 
 
 def _cycle(waiting: list[tuple[Path, Wait]]) -> str:
-    """Chain the waiters by who released their barriers in earlier phases, where known."""
+    """Chain the waiters of one CTA or cluster: each waits for the one after it.
+
+    The links are known where a barrier was released in earlier phases; else a warp of the same CTA
+    that waits on another barrier is taken. Empty where nothing can be said.
+    """
+    path, wait = waiting[0]
+    cta = path.warp.cta
+    near = {p.warp.id: (p, w) for p, w in waiting if p.warp.cta.cluster is cta.cluster}
+    if any(getattr(w.barrier_info(), "bytes_missing", 0) > 0 for _, w in near.values()):
+        return ""  # the bytes are the cause, and what waits for them is no cycle
     steps: list[str] = []
     seen: set[Any] = set()
-    by_warp = {path.warp.id: (path, wait) for path, wait in waiting}
-    path, wait = waiting[0]
-    while path.warp.id not in seen:
-        seen.add(path.warp.id)
-        steps.append(f"{_who(path)} {wait.describe()}")
+    while len(steps) < _LINKS:
+        warp = path.warp
+        seen.add(warp.id)
         barrier = getattr(wait, "barrier", None)
-        arrivers = getattr(barrier, "arrivers", None) or {}
-        following = next(
-            (by_warp[warp.id] for warp, _ in arrivers.values()
-             if warp.id in by_warp and warp.id not in seen),
-            None,
-        )  # fmt: skip
-        if following is None:
-            following = next(
-                (item for item in waiting if item[0].warp.id not in seen
-                 and getattr(item[1], "barrier", None) is not barrier),
-                None,
-            )  # fmt: skip
-        if following is None:
+        name = getattr(barrier, "name", None)
+        steps.append(f"{_who(path)} on {name}" if name else f"{_who(path)} {wait.describe()}")
+        arrivers = [w for w, _ in (getattr(barrier, "arrivers", None) or {}).values()]
+        known = [near[w.id] for w in arrivers if w.id in near and w.id not in seen]
+        others = [
+            item for item in near.values()
+            if item[0].warp.cta is warp.cta and item[0].warp.id not in seen
+            and getattr(item[1], "barrier", None) is not barrier
+        ]  # fmt: skip
+        if not known and (arrivers or not others):
             break
-        path, wait = following
-    return " <- ".join(steps)
+        path, wait = (known or others)[0]
+    return " <- ".join(steps) if len(steps) > 1 else ""
+
+
+def _waiters(groups: dict[str, list[Path]], spinning: list[Path]) -> str:
+    """List the waiters; those that wait alike together, and of many only a count."""
+    words = []
+    for what, paths in list(groups.items())[:_GROUPS]:
+        names = ", ".join(_who(p) for p in paths[:_NAMES])
+        if len(paths) > _NAMES:
+            names += f" and {len(paths) - _NAMES} more"
+        words.append(f"{names} {what if len(paths) == 1 else what.replace('waits ', 'wait ', 1)}")
+    words += [f"{_who(p)} spins at {where(p.spin_ins)}" for p in spinning[:_NAMES]]
+    rest = sum(len(paths) for paths in list(groups.values())[_GROUPS:])
+    rest += len(spinning[_NAMES:])
+    if rest:
+        words.append(f"and {rest} more warps")
+    return "; ".join(words)
+
+
+def _name(barrier: Any, waiting: list[tuple[Path, Wait]]) -> str:
+    """Name a barrier, with its CTA where warps of several CTAs wait."""
+    if len({p.warp.cta.cluster for p, _ in waiting}) < 2:
+        return barrier.name
+    x, y, z = barrier.cta.ctaid
+    return f"{barrier.name} of CTA {x},{y},{z}"
+
+
+def _order(item: tuple[Path, Wait]) -> Any:
+    warp = item[0].warp
+    return -weight(item[1], warp), warp.cta.ctaid[::-1], warp.index
 
 
 def report_deadlock(
@@ -102,15 +125,18 @@ def report_deadlock(
             ins=path.spin_ins, warp=path.warp,
         )  # fmt: skip
         return
-    ordered = sorted(waiting, key=lambda item: -_weight(item[1]))
+    ordered = sorted(waiting, key=_order)
     path, wait = ordered[0]
     lines: list[Related] = []
     special = _special(wait)
     barrier: Any = getattr(wait, "barrier", None)
     if barrier is not None and hasattr(barrier, "deadlock_text"):
-        text, lines_of = barrier.deadlock_text(getattr(wait, "parity", None), path.warp)
+        name = _name(barrier, waiting)
+        text, lines_of = barrier.deadlock_text(getattr(wait, "parity", None), path.warp, name)
         lines += lines_of
-        text = f"{text}. {barrier.name}: {barrier.ledger()}"
+        if is_fresh(wait, path.warp) and waits_to_fill(wait):
+            text += ". A fresh empty barrier is passed with parity 1"
+        text = f"{text}. {barrier.ledger()}"
         for other in (path.warp, *(w for w, _ in barrier.arrivers.values())):
             words, _ = stale_text(other)
             if words:
@@ -123,18 +149,11 @@ def report_deadlock(
     groups: dict[str, list[Path]] = {}
     for other, what in ordered:
         groups.setdefault(what.describe(), []).append(other)
-    waiters = []
-    for words, paths in list(groups.items())[:16]:
-        names = ", ".join(_who(p) for p in paths[:4]) + (
-            f" and {len(paths) - 4} more" if len(paths) > 4 else ""
-        )
-        waiters.append(f"{names} {words}")
-    for other in spinning[:4]:
-        waiters.append(f"{_who(other)} spins at {where(other.spin_ins)}")
     kind = special[0] if special is not None else "deadlock"
-    message = f"deadlock: {text}. Waiters: " + "; ".join(waiters)
-    if len(groups) > 1:
-        message += f". Cycle: {_cycle(ordered)}"
+    message = f"{text}. Waiters: {_waiters(groups, spinning)}"
+    cycle = _cycle(ordered) if len(groups) > 1 else ""
+    if cycle:
+        message += f". Cycle: {cycle}"
     pending = [op.describe() for op in machine.queue[:4]]
     if pending:
         message += ". Not completed: " + "; ".join(pending)

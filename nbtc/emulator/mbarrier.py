@@ -452,18 +452,23 @@ class MBarrier:
         )  # fmt: skip
 
     def ledger(self) -> str:
-        """Commits and waits so far, for deadlock reports."""
-        advances = max(self.advances.values(), default=0)
-        return f"{self.commits} producer commits, {advances} consumer phase advances"
+        """Completions and waits so far, for deadlock reports."""
+        passed = max(self.advances.values(), default=0)
+        if not self.commits and not passed:
+            return f"No phase of {self.name} ever completed, and no wait on it returned"
+        return (
+            f"{self.name} completed {self.commits} phase{'s' * (self.commits != 1)} so far; "
+            f"the warp that is furthest returned from {passed} wait{'s' * (passed != 1)} on it"
+        )
 
     def deadlock_text(
-        self, parity: int | None, waiter: Warp | None = None
+        self, parity: int | None, waiter: Warp | None, name: str
     ) -> tuple[str, tuple[Related, ...]]:
         """Words for a deadlock: counts, what is missing, and the lines that belong to it."""
         now = self.current
         arrived = self.expected - self.pending
         phase = self.local_phase
-        text = f"barrier {self.name} phase {phase}: arrivals {arrived}/{self.expected}"
+        text = f"barrier {name} phase {phase}: arrivals {arrived}/{self.expected}"
         lines: list[Related] = list(related("init", self.init_ins))
         expects = [e[0] for e in now.expects]
         copies = [c for c in self.copies if c.landed_phase == self.phase or c.landed_phase is None]
@@ -514,6 +519,4 @@ class MBarrier:
                     f". Phase {following} is complete and this warp never waited for it; parity "
                     f"{1 - parity} passes"
                 )
-        if phase == 0 == parity and not (arrived or now.expected or now.delivered):
-            text += ". A fresh empty barrier is passed with parity 1"
         return text, tuple(dict.fromkeys(lines))

@@ -193,8 +193,40 @@ def test_c06_fresh_empty_barrier_needs_parity_1(completion, seed):
     assert "empty[0] parity 0 (phase 0 open, 0/96 arrivals)" in text
     assert "full[0] parity 0" in text
     assert "<-" in text
-    assert "A fresh empty barrier is passed with parity 1" in text
+    assert "barrier empty[0] phase 0: arrivals 0/96. A fresh empty barrier is passed with" in text
+    assert "No phase of empty[0] ever completed, and no wait on it returned" in text
+    assert found.line == line_of(body, "produce")
     silent(run(ring(1), args=[src()], params=SRC, seed=seed, completion=completion))
+
+
+def test_the_first_wait_of_a_producer_leads_whatever_the_names():
+    body = ring(0).replace("empty", "barriers").replace("full", "more")
+    shared = SHARED.replace("empty", "barriers").replace("full", "more")
+    for seed in range(3):
+        found = the(run(body, args=[src()], params=SRC, seed=seed, shared=shared), "deadlock")
+        assert found.line == line_of(body, "produce")
+    body = ring(1).replace("mbarrier.arrive.expect_tx", "// ").replace(COPY, "// ")
+    found = the(run(body, args=[src()], params=SRC), "deadlock")
+    assert "A fresh empty barrier" not in found.message
+    assert found.line == line_of(body, "consume")
+
+
+def test_a_deadlock_in_many_ctas_is_told_once_and_short():
+    report = run(ring(0), args=[src()], params=SRC, grid=12)
+    text = the(report, "deadlock").message
+    assert text.startswith("barrier empty[0] of CTA 0,0,0 phase 0")
+    assert "CTA 0,0,0 warp 0, CTA 1,0,0 warp 0, CTA 2,0,0 warp 0 and 9 more wait empty[0]" in text
+    cycle = text.partition("Cycle: ")[2]
+    assert cycle.count("<-") == 1
+    assert "CTA 0,0,0 warp 0 on empty[0] <- CTA 0,0,0 warp" in cycle
+    assert "CTA 1" not in cycle
+
+
+def test_no_cycle_where_bytes_are_missing():
+    body = ring(1).replace("_, [full], 1024", "_, [full], 2048")
+    text = the(run(body, args=[src()], params=SRC), "deadlock").message
+    assert "1024 of 2048 bytes delivered" in text
+    assert "Cycle" not in text
 
 
 @pytest.mark.parametrize("completion", POLICIES)
@@ -327,7 +359,9 @@ def test_c09_skip_on_one_side_only():
         ]
     )
     found = the(run(faulty, args=[src()], params=SRC), "deadlock")
-    assert "full[0]: 2 producer commits, 2 consumer phase advances" in found.message
+    assert "full[0] completed 2 phases so far; the warp that is furthest returned from 2 waits" in (
+        found.message
+    )
     assert body(False)
 
 
