@@ -171,7 +171,7 @@ class BlackwellPlan:
             waves = math.ceil(clusters / max(sms // config.ctas, 1))
             clusters = math.ceil(clusters / waves)
         self.grid = clusters * config.ctas
-        self.launch = functools.lru_cache(maxsize=16)(
+        self.launch: Any = functools.lru_cache(maxsize=16)(
             lambda stream: self.kernel[self.grid, config.threads, stream]
         )
         self.sizes = (np.int32(self.m), np.int32(self.n), np.int32(self.k))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from nbtc.ptx import registers
 BF16_128_256 = 0x08400490  # bf16 x bf16 -> f32, M 128, N 256, K-major
 
 
-def _block(kind="f16", a="bfloat16", b="bfloat16", m=128, n=256, k=64, group=1, a_major="K"):
+def _block(kind="f16", a="bfloat16", b="bfloat16", m=128, n=256, k=64, group: Any = 1, a_major="K"):
     d_type = "int32" if kind == "i8" else "float32"
 
     def kernel(d, start):

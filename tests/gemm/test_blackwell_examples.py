@@ -29,6 +29,8 @@ MISTAKES = [
 
 def _load(path):
     spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -44,7 +46,6 @@ def test_mistakes_are_found(number, old, new, kind, where, tmp_path):
         _load(path).check()
     lines = path.read_text().splitlines()
     found = re.findall(r"finding \d+: (.*?):(\d+) in .*?: ([\w-]+):", str(caught.value))
-    print(str(caught.value)[:600])
     assert any(
         (Path(file), kind) == (path, found_kind) and where in lines[int(line) - 1]
         for file, line, found_kind in found
