@@ -430,7 +430,10 @@ def discard(w: Any, ins: Instruction, address: np.ndarray, m: np.ndarray | None)
         place = int(address[lane])
         if place % 128:
             fault(ins, "misaligned", "discard needs a 128-byte aligned address")
-        region, offset = w.machine.memory.locate(place, 128)
+        try:
+            region, offset = w.machine.memory.locate(place, 128, write=True)
+        except MemoryFault as error:
+            fault(ins, error.kind, f"thread {w.index * LANES + lane}: {error.message}")
         region.data[offset : offset + 128] = 0xFF
     w.machine.events += 1
 

@@ -106,10 +106,7 @@ def global_boxes(warp: Warp, ins: Instruction, region: Any, boxes: Any, access: 
 
 def find_region(warp: Warp, low: int, high: int, *, write: bool) -> Any:
     """Find the global region of an address range, or raise `MemoryFault`."""
-    region, _ = warp.global_region(low, high - low)
-    if write and not region.writable:
-        raise MemoryFault("out_of_bounds", f"write to {region.name}, which is read-only")
-    return region
+    return warp.global_region(low, high - low, write=write)[0]
 
 
 def count_bytes(table: dict[str, int], space: str, count: int) -> None:

@@ -575,9 +575,11 @@ class Warp:
         """
         raise NotImplementedError
 
-    def global_region(self, address: int, size: int = 1) -> tuple[Region, int]:
+    def global_region(
+        self, address: int, size: int = 1, *, write: bool = False
+    ) -> tuple[Region, int]:
         """Find the region of a global address range: (region, byte offset), or MemoryFault."""
-        return self.machine.memory.locate(address, size)
+        return self.machine.memory.locate(address, size, write=write)
 
     def read_generic(self, address: int, size: int, lane: int = 0) -> np.ndarray:
         """Copy ``size`` bytes at a generic address (param, global, shared, local of lane)."""

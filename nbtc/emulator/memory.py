@@ -30,6 +30,10 @@ class Region:
         self, base: int, data: np.ndarray, name: str, writable: bool = True, keep: Any = None
     ) -> None:
         """Wrap ``data`` (uint8, contiguous) at address ``base``."""
+        if not writable:
+            # Whatever forgets to ask gets an error of NumPy, not somebody's immutable bytes.
+            data = data.view()
+            data.flags.writeable = False
         self.base, self.data, self.name, self.size = base, data, name, data.size
         self.writable, self.keep = writable, keep
         self.initialised: np.ndarray | None = None
@@ -118,11 +122,11 @@ class GlobalMemory:
         self.last = region
         return region
 
-    def locate(self, address: int, size: int = 1) -> tuple[Region, int]:
+    def locate(self, address: int, size: int = 1, *, write: bool = False) -> tuple[Region, int]:
         """Find (region, offset) of an address range.
 
         Raises:
-            MemoryFault: no array there, or the range leaves it.
+            MemoryFault: no array there, the range leaves it, or it is read-only and ``write``.
         """
         region = self.find(address)
         if region is None:
@@ -130,6 +134,8 @@ class GlobalMemory:
         offset = address - region.base
         if offset + size > region.size:
             raise MemoryFault("out-of-bounds", self.explain(address, size))
+        if write and not region.writable:
+            raise MemoryFault("out-of-bounds", f"write to {region.name}, which is read-only")
         return region, offset
 
     def explain(self, address: int, size: int) -> str:

@@ -101,7 +101,7 @@ def _map_bytes(warp: Warp, ins: Instruction, address: int, lane: int) -> np.ndar
         cta, offset = warp.cta.cluster.locate_shared(address & 0xFFFFFFFF, 128, 8)
         cta.shared.initialised[offset : offset + 128] = 1
         return cta.shared.data[offset : offset + 128]
-    region, offset = warp.global_region(address, 128)
+    region, offset = warp.global_region(address, 128, write=True)
     return region.data[offset : offset + 128]
 
 
@@ -127,7 +127,7 @@ def tensormap_copy(warp: Warp, ins: Instruction) -> None:
     lane = warp.lane
     target = int(warp.address(ins.operands[0])[lane])
     source, start = warp.shared_offset(ins.operands[1], 128, 16, lane=lane)
-    region, offset = warp.global_region(target, 128)
+    region, offset = warp.global_region(target, 128, write=True)
     sync = warp.sync
     read = sync.access(warp, ins, lane_bits(warp.active), write=False, strong=False, fences=None)
     found = source.sync.shadow.span(start, start + 128, read, sync.clock)

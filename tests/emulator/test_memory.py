@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from nbtc.emulator import launch
+from nbtc.emulator.memory import GlobalMemory
 from nbtc.errors import EmulatorError
+from nbtc.layout.tensormap_description import TensorMapDescription
 
 HEAD = ".version 8.8\n.target sm_100a\n.address_size 64\n"
 
@@ -297,6 +299,45 @@ def test_read_only_array():
     report = run("st.global.u32 [a0], t;", [data])
     assert [f.kind for f in report.findings] == ["out_of_bounds"]
     assert "read-only" in report.findings[0].message
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "st.global.u32 [a0], t;",
+        "st.global.v4.u32 [a0], {t, t, t, t};",
+        "red.global.add.u32 [a0], 1;",
+        "atom.global.cas.b32 r0, [a0], 0, 1;",
+        "discard.global.L2 [a0], 128;",
+        "tensormap.replace.tile.global_address.global.b1024.b64 [a0], a0;",
+        "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned "
+        "[a0], [sh], 128;",
+        "@p0 cp.async.bulk.global.shared::cta.bulk_group [a0], [sh], 128;\n"
+        "@p0 cp.async.bulk.commit_group; @p0 cp.async.bulk.wait_group 0;",
+    ],
+)
+def test_immutable_memory_is_never_written(body):
+    content = TensorMapDescription.tiled((64, 64), "float32", (32, 32)).pack(0)
+    data, before = np.frombuffer(content, np.uint8), bytes(bytearray(content))
+    fill = """
+setp.eq.u32 p0, t, 0; mov.u32 r1, sh; shl.b32 r2, t, 2; add.u32 r1, r1, r2;
+st.shared.u32 [r1], t; fence.proxy.async.shared::cta; bar.sync 0;
+"""
+    report = run(fill + body, [data], top=".shared .align 128 .b8 sh[128];\n")
+    assert [f.kind for f in report.findings] == ["out_of_bounds"], str(report)
+    assert "argument 0 (uint8 128), which is read-only" in report.findings[0].message
+    assert data.tobytes() == before
+
+
+def test_an_engine_that_forgets_to_ask_cannot_write_immutable_memory():
+    memory = GlobalMemory()
+    content = bytes(range(64))
+    memory.add_arrays([("constant", np.frombuffer(content, np.uint8))])
+    (region,) = memory.regions
+    for view in (region.data, *region.views.values()):
+        with pytest.raises(ValueError, match="read-only"):
+            view[0] = 99
+    assert content == bytes(range(64))
 
 
 def test_bank_conflicts_are_counted_by_line():
