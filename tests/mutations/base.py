@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mutations.text import Text
-from nbtc import arguments, emulator
+from nbtc import arguments, emulator, testing
 from nbtc.jit import flat_arguments
 
 Check = Callable[[], float]
@@ -17,6 +17,8 @@ Check = Callable[[], float]
 COPY = r"cp\.async\.bulk\.tensor.*\.shared::cluster\.global"
 STORE = r"cp\.async\.bulk\.tensor.*\.global\.shared::cta"
 TRY = r"mbarrier\.try_wait"
+SYNC = r"bar(rier)?\.(cta\.)?sync"
+ARRIVE = r"bar(rier)?\.(cta\.)?arrive"
 
 
 @dataclass(frozen=True)
@@ -72,3 +74,8 @@ class Base:
             dynamic_smem=compiled.resources.dynamic_smem_bytes, **options,
         )  # fmt: skip
         return report, check
+
+
+def equal(got: Any, want: Any) -> Check:
+    """Return the check that a result is exact."""
+    return lambda: testing.assert_close(got, want, tol=0)

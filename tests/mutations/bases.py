@@ -13,8 +13,9 @@ import numpy as np
 
 from mutations import blackwell
 from mutations.base import COPY, STORE, TRY, Base
-from mutations.kernels import SMALL
+from mutations.kernels_copy import COPIES
 from mutations.kernels_mma import WGMMA_SMALL
+from mutations.kernels_sync import SYNCS
 from nbtc import TensorMap, testing
 from nbtc.gemm.config import HopperConfig
 from nbtc.gemm.hopper import make_kernel
@@ -319,7 +320,7 @@ HOPPER_GEMMS = [
     gemm("gemm-w3", (192, 64, 128), 1, tile=(192, 32, 32), stages=2, consumers=3, cluster=(1, 1),
          out_dtype="float32"),
 ]  # fmt: skip
-HOPPER = [*HOPPER_EXAMPLES, *HOPPER_GEMMS, *SMALL, *WGMMA_SMALL]
+HOPPER = [*HOPPER_EXAMPLES, *HOPPER_GEMMS, *SYNCS, *COPIES, *WGMMA_SMALL]
 BLACKWELL = blackwell.bases(example)
 ALL = [*HOPPER, *BLACKWELL]
 """Every kernel: those of each architecture."""
