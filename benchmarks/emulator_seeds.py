@@ -58,23 +58,31 @@ def main(argv: list[str] | None = None) -> int:
     from mutations.bases import ALL
 
     names = set(filter(None, options.only.split(",")))
-    rows = []
-    for base in ALL:
-        if names and base.name not in names:
-            continue
-        rows.append(measure(base, options.seeds))
-        row = rows[-1]
+    done = {}
+    if names and options.out.exists():  # a part is run again: keep the other rows
+        old = json.loads(options.out.read_text())
+        if old["seeds"] == options.seeds:
+            done = {row["kernel"]: row for row in old["rows"]}
+    chosen = [base for base in ALL if not names or base.name in names]
+    for base in chosen:
+        row = done[base.name] = measure(base, options.seeds)
         line = f"{row['kernel']:24} {row['passed']:3}/{row['runs']} {row['seconds']:7} s"
         print(line, flush=True)
-    passed = sum(r["passed"] == r["runs"] for r in rows)
+        write(options.out, options.seeds, [done[b.name] for b in ALL if b.name in done])
+    wrong = [row for row in done.values() if row["passed"] != row["runs"]]
+    print(f"{len(done) - len(wrong)} of {len(done)} kernels pass")
+    return 1 if wrong else 0
+
+
+def write(path: Path, seeds: int, rows: list[dict]) -> None:
+    """Write the rows that are there, so that a stopped run is not lost."""
     result = {
-        "seeds": options.seeds, "policies": POLICIES, "kernels": len(rows),
-        "kernels_passed": passed, "runs": sum(r["runs"] for r in rows), "rows": rows,
+        "seeds": seeds, "policies": POLICIES, "kernels": len(rows),
+        "kernels_passed": sum(r["passed"] == r["runs"] for r in rows),
+        "runs": sum(r["runs"] for r in rows), "rows": rows,
     }  # fmt: skip
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(result, indent=1) + "\n")
-    print(f"{passed} of {len(rows)} kernels pass {result['runs']} runs")
-    return 0 if passed == len(rows) else 1
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":
