@@ -17,8 +17,10 @@ from numba.cuda.extending import register_model, typeof_impl
 from numba.cuda.typing.templates import fold_arguments, signature
 
 from nbtc import fingerprint, numba_compat
+from nbtc.diagnostics import unknown_name
 from nbtc.errors import CompileError
 from nbtc.ptx.operands import binding_problem
+from nbtc.source_lines import PythonLine
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -118,7 +120,11 @@ class DeviceFunction(Generic[P, R]):
             bound = self.numba_signature.bind(*args, **dict(kws))
         except TypeError as error:
             problem = binding_problem(self.numba_signature, dict(kws), error)
-            raise CompileError(f"{self.__name__}{self.numba_signature}: {problem}") from None
+            code = self.py_func.__code__
+            raise CompileError(
+                f"{self.__name__}{self.numba_signature}: {problem} (defined at "
+                f"{PythonLine(code.co_filename, code.co_firstlineno)})"
+            ) from None
         del bound
         return fold_arguments(
             self.numba_signature,
@@ -143,6 +149,11 @@ class DeviceFunction(Generic[P, R]):
         self._compiling.add(key)
         try:
             result = numba_compat.compile_function(self._opened, args, options, inline=True)
+        except Exception as error:
+            unknown = unknown_name(error, self.py_func)
+            if unknown is None:
+                raise
+            raise unknown from None
         finally:
             self._compiling.discard(key)
         identity = object()

@@ -12,6 +12,7 @@ from nbtc.errors import CompileError, NbtcError
 from nbtc.source_lines import PythonLine, chain_text
 
 _LOCATED = "_nbtc_located"
+_INNERMOST = "_nbtc_innermost"  # lines that no frame of the traceback has
 _DURING = re.compile(r"^During: .* at (\S+) \((\d+)\)$", re.MULTILINE)
 _REMEDIES = (
     (
@@ -167,7 +168,7 @@ def _readable(error: Exception, function: Any) -> tuple[NbtcError, BaseException
     own = _own_error(error)
     if own is not None:
         if not getattr(own, _LOCATED, False):
-            lines = locations(error) or locations(own)
+            lines = (locations(error) or locations(own)) + getattr(own, _INNERMOST, ())
             if lines or not isinstance(own, CompileError):
                 own.args = (f"{chain_text(lines or _definition(function))}: {own}",)
             setattr(own, _LOCATED, True)
@@ -182,7 +183,7 @@ def _readable(error: Exception, function: Any) -> tuple[NbtcError, BaseException
 
 
 def _use_of(error: BaseException, function: Any) -> tuple[PythonLine, ...]:
-    """Return where the kernel uses a name that does not exist, if that is the error."""
+    """Return where a function uses a name that does not exist, if that is the error."""
     unknown = re.search(r"name '(\w+)' is not defined", str(error))
     if unknown is None:
         return ()
@@ -194,6 +195,16 @@ def _use_of(error: BaseException, function: Any) -> tuple[PythonLine, ...]:
             line = lines[bisect.bisect_right(starts, instruction.offset) - 1]
             return (PythonLine(code.co_filename, line or code.co_firstlineno),)
     return ()
+
+
+def unknown_name(error: BaseException, helper: Any) -> CompileError | None:
+    """Return the error of a helper that uses a name that does not exist, or None for others."""
+    lines = _use_of(error, helper)
+    if not lines or _own_error(error) is not None:  # a helper that this one calls has told it
+        return None
+    made = CompileError(f"helper {helper.__qualname__} does not compile: {_summary(str(error))}")
+    setattr(made, _INNERMOST, lines)
+    return made
 
 
 def _definition(function: Any) -> tuple[PythonLine, ...]:

@@ -424,6 +424,34 @@ def piece_assigned(out, n):
     layout.bias = 3  # mistake
 
 
+@nbtc.device
+def misspells(value):
+    return value + never_defined  # noqa: F821
+
+
+@nbtc.device
+def calls_misspells(value):
+    never_defined = value
+    return misspells(never_defined)
+
+
+def test_an_unknown_name_is_found_in_the_helper():
+    def kernel(x, n):
+        x[0] = calls_misspells(x[0])  # use
+
+    with pytest.raises(CompileError) as caught:
+        compiled(kernel, "float32[::1] int32")
+    places = (
+        line_of(kernel, "# use"),
+        line_of(calls_misspells.py_func, "return misspells"),
+        line_of(misspells.py_func, "never_defined"),
+    )
+    assert str(caught.value) == (
+        f"{' -> '.join(places)}: helper misspells does not compile: "
+        "NameError: name 'never_defined' is not defined"
+    )
+
+
 @pytest.mark.parametrize(
     ("function", "parts"),
     [
@@ -442,7 +470,7 @@ def piece_assigned(out, n):
         (calls_a_kernel, ["'another_kernel'", "cannot call or launch a kernel", "@nbtc.device"]),
         (launches_a_kernel, ["'another_kernel'", "cannot call or launch a kernel"]),
         (recurses, ["endless calls itself", "cannot recurse"]),
-        (helper_with_too_few, ["two(x, y)", "'y'"]),
+        (helper_with_too_few, ["two(x, y)", "'y'", f"defined at {Path(__file__)}:"]),
         (helper_with_wrong_keyword, ["two(x, y): no parameter 'z'"]),
         (piece_assigned, ["layout.name.array[...]"]),
     ],
