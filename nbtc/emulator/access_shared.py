@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from .machine import LANE, LANES, RANK_SHIFT, SHARED_BASE, MemoryFault
+from .waiters import early_wait
 
 if TYPE_CHECKING:
     from .program import Instruction
@@ -198,7 +199,7 @@ def _poison(
             w.machine.finding(
                 "uninitialised-read",
                 f"`{ins.text}` reads shared memory at byte offset {at} of CTA "
-                f"rank {cta.rank}, which was never written",
+                f"rank {cta.rank}, which was never written{early_wait(w)}",
                 ins=ins,
                 warp=w,
                 lanes=1 << lane,

@@ -242,6 +242,21 @@ class Finding:
         return "\n".join(lines)
 
 
+_EARLY_WAIT = "returned without a completed phase"
+_CONSEQUENCES = ("uninitialised_read", "race")
+
+
+def _causes_first(met: list[Finding]) -> list[Finding]:
+    """Move findings that name a wait that returned too early before what such a wait leads to."""
+    causes = [f for f in met if _EARLY_WAIT in f.message]
+    follows = [f.kind in _CONSEQUENCES and _EARLY_WAIT not in f.message for f in met]
+    if not causes or not any(follows):
+        return met
+    at = follows.index(True)
+    later = [f for f in causes if f in met[at:]]
+    return [*met[:at], *later, *(f for f in met[at:] if f not in later)]
+
+
 class Report:
     """Result of one emulated launch.
 
@@ -325,8 +340,8 @@ class Report:
 
     @property
     def findings(self) -> list[Finding]:
-        """Faults, in the order they were met."""
-        return list(self._items["finding"].values())
+        """Faults in the order they were met, but a wait that was none before what follows it."""
+        return _causes_first(list(self._items["finding"].values()))
 
     @property
     def warnings(self) -> list[Finding]:

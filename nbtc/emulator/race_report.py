@@ -9,6 +9,7 @@ import numpy as np
 
 from .clocks import ORDER, PROXY, UNINITIALISED, Access, Conflict, happened
 from .race_places import related, where
+from .waiters import early_wait
 
 if TYPE_CHECKING:
     from .machine import Instruction, Machine, Warp
@@ -85,7 +86,7 @@ class Wording:
         self.machine.finding(
             "uninitialised_read",
             f"{access.what} of shared memory {place_text}that was never written".replace(
-                "  ", " "),
+                "  ", " ") + early_wait(warp),
             ins=ins, warp=warp, lanes=access.lanes, severity=severity,
         )  # fmt: skip
 

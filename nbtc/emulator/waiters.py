@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from .program import Function, Instruction
+from .race_places import where
 
-__all__ = ["is_fresh", "waits_to_fill", "weight"]
+__all__ = ["early_wait", "is_fresh", "waits_to_fill", "weight"]
 
 _PLAIN_WAITS = ("NamedWait", "ClusterWait", "RegisterWait", "AllocWait")
 _NAMES_OF_EMPTY = ("empty", "free")
@@ -33,10 +34,24 @@ def waits_to_fill(wait: Any) -> bool:
 
     The name of the barrier tells it where it has one; else what the code does after the wait.
     """
-    barrier = wait.barrier
+    return _fills_after(wait.barrier, wait.ins)
+
+
+def early_wait(warp: Any) -> str:
+    """Name a wait of a reader that returned though no phase had completed, or give ""."""
+    waits = getattr(warp.sync, "waits", None) or {}
+    for barrier, record in reversed(waits.items()):
+        if record.phase < 0 and record.ins and not _fills_after(barrier, record.ins):
+            return (
+                f"; wait({barrier.name}, parity {record.parity}) at {where(record.ins)} returned "
+                "without a completed phase since init"
+            )
+    return ""
+
+
+def _fills_after(barrier: Any, ins: Instruction) -> bool:
     if any(word in barrier.name for word in _NAMES_OF_EMPTY):
         return True
-    ins: Instruction = wait.ins
     function: Function = ins.function
     start = next(
         (block for block in function.blocks if any(i is ins for i in block.instructions)), None

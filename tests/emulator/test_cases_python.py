@@ -7,6 +7,7 @@ report must name carries a comment. The same faults in hand-written PTX are in t
 from __future__ import annotations
 
 import linecache
+import re
 
 import numpy as np
 import pytest
@@ -34,7 +35,8 @@ BYTES = ROWS * COLUMNS * 4
 
 
 def ring(
-    stages=2, expect=BYTES, full_count=1, empty_count=32, start=1, restart=False, law="carried",
+    stages=2, expect=BYTES, full_count=1, empty_count=32, start=1, consumer_start=0,
+    restart=False, law="carried",
     arrives=True, fenced_init=True, lead=0, waits_full=True, waits_empty=True,
 ):  # fmt: skip
     """A producer warp copies rows by TMA, a consumer warp sums their columns, tile after tile."""
@@ -75,10 +77,10 @@ def ring(
         else:
             total = np.float32(0)
             data = layout.tile.array
-            stage, parity = uint32(0), uint32(0)
+            stage, parity = uint32(0), uint32(consumer_start)
             for _ in range(tiles):
                 if restart:
-                    stage, parity = uint32(0), uint32(0)
+                    stage, parity = uint32(0), uint32(consumer_start)
                 for block in range(blocks):
                     if law == "counter":
                         parity = uint32(block & 1)
@@ -155,6 +157,14 @@ def test_c07_parity_from_the_loop_counter():
     else:
         assert "returned without a completed phase since init" in str(report)
         assert {f.kind for f in report.findings} & {"read_in_flight", "uninitialised_read"}
+
+
+def test_a_consumer_that_starts_like_a_producer_is_told_of_its_wait():
+    report = ring(consumer_start=1)(completion="latest")
+    found = report.findings[0]
+    assert found.kind in {"uninitialised_read", "read_in_flight"}, str(report)
+    assert re.search(r"wait\(full\[0\], parity 1\) at .* returned without a completed phase",
+                     found.message), str(report)  # fmt: skip
 
 
 def test_c08_state_restarted_per_tile():

@@ -105,6 +105,21 @@ def test_only_findings_fail():
     assert "init: k.py:9" in str(report)
 
 
+def test_a_wait_that_was_none_comes_before_what_it_leads_to():
+    report = Report()
+    early = "wait(full[0], parity 1) at k.py:3 returned without a completed phase since init"
+    for line, kind, message in (
+        (1, "mbarrier_count", "first"),
+        (2, "uninitialised_read", "second"),
+        (3, "race", "third"),
+        (4, "read_in_flight", early),
+        (5, "deadlock", "last"),
+    ):
+        report.add("finding", kind, message, chain=(Frame("k.py", line),))
+    assert [f.line for f in report.findings] == [1, 4, 2, 3, 5]
+    assert "finding 2: k.py:4" in str(report)
+
+
 def test_thread_of_a_lane_mask():
     report = Report()
     found = report.add("finding", "race", "x", warp=3, lanes=0b1000)
