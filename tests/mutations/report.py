@@ -39,7 +39,8 @@ def main() -> None:
         "Written by `python tests/mutations/report.py`; `test_mutations.py` checks the same. A "
         "mutant is a fault put into the PTX of a correct kernel by a rule of `rules*.py`. It "
         "counts as right when a finding has one of the kinds that describe the fault and names "
-        "one of the lines that belong to it.", "",
+        "one of the lines that belong to it. Changes that give another legal program (other "
+        "coordinates, another step of K) show only in the result; they are not made here.", "",
         *table("Hopper", HOPPER), *table("Blackwell", BLACKWELL),
         "## Not named", "", "| kernel | fault | reason |", "|---|---|---|",
         *(f"| {b} | {r} | {why} |" for (b, r), why in MISSED.items()), "",

@@ -186,7 +186,7 @@ CLUSTER = [
         drop,
         kinds("mbarrier_init_order mbarrier_uninitialised"),
         ("copy_a", "copy_b", "release", "full_wait", "empty_wait", "expect"),
-        needs=("init_full",),
+        skip=("remote-ring", "async-stores", "copy-to-peer"),
     ),
     Rule(
         "cluster does not wait at the end",
