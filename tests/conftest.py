@@ -34,6 +34,21 @@ def _no_choice_from_outside(monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
 
+_ONE_BYTE = tuple(bytes([value]) for value in range(256))
+
+
+@pytest.fixture(autouse=True)
+def _constants_of_the_interpreter():
+    """No test changes the one-byte objects that all of Python shares.
+
+    A C function that fills ``b" " * size`` overwrites ``b" "`` itself where the size is 1, as NVRTC
+    did with its empty log: from then on ``print`` writes NUL for each space.
+    """
+    before = b"".join(_ONE_BYTE)
+    yield
+    assert b"".join(_ONE_BYTE) == before, "the test wrote into an immutable bytes object"
+
+
 def pytest_sessionfinish(session):
     """Fail a run that selected tests of ptxas and ran none of them."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
