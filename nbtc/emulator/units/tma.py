@@ -42,8 +42,8 @@ _NAN = {
     "FLOAT16": 0x7FF7, "BFLOAT16": 0x7FF7, "FLOAT32": 0x7FF77FF7, "FLOAT32_FTZ": 0x7FF77FF7,
     "TFLOAT32": 0x7FF77FF7, "TFLOAT32_FTZ": 0x7FF77FF7, "FLOAT64": 0x7FF77FF77FF77FF7,
 }  # fmt: skip
-"""Bits of an element out of bounds with the NaN fill, seen on an H200 for float32; the others repeat
-its 16-bit pattern."""
+"""Bits of an element out of bounds with the NaN fill: seen on an H200 for float32; the others
+repeat its 16-bit pattern."""
 _PADDED = {"16U4_ALIGN16B": 8, "16U6_ALIGN16B": 12}  # data bytes of every 16 in shared memory
 _REDUCE_TYPES = {
     "UINT8": "u8", "UINT16": "u16", "UINT32": "u32", "INT32": "s32", "UINT64": "u64",
@@ -329,8 +329,8 @@ def _clip(start: int, count: int, step: int, size: int) -> tuple[int, int]:
 
 
 STORE_BYTES = 16
-"""A store or a reduction works on whole pieces of this size of the innermost dimension, also where
-the tensor ends inside one: measured on an H200, 7 elements behind a row of 777 bfloat16."""
+"""A store or a reduction works on whole pieces of this size along the innermost dimension, also
+where the tensor ends inside one: measured on an H200, 7 elements behind a row of 777 bfloat16."""
 
 
 def _block(m: TensorMapDescription, starts: Sequence[int], counts: Sequence[int],
