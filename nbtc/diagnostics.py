@@ -140,7 +140,7 @@ def _lines_in(error: BaseException) -> tuple[PythonLine, ...]:
     return ()
 
 
-class readable:  # noqa: N801 - used as a with statement's word
+class readable:
     """Turn what is raised inside the block into one nbtc error that starts with the Python line.
 
     An nbtc error keeps its class; errors of Numba become :class:`CompileError` with the original as
