@@ -13,11 +13,11 @@ from nbtc import arch as arch_module
 from nbtc import cache, fingerprint, notes, numba_compat, ptxas, sass, tools
 from nbtc.arch import Arch
 from nbtc.diagnostics import readable
-from nbtc.errors import CompileError, LayoutError
+from nbtc.errors import CompileError, InstructionError, LayoutError
 from nbtc.notes import Note, NotesMode
 from nbtc.numba_compat import KernelBounds
 from nbtc.ptxas import Resources
-from nbtc.source_lines import PythonLine
+from nbtc.source_lines import LineTable, PythonLine, chain_text
 
 MAX_SMEM_BYTES = 227 * 1024
 """Most shared memory, static and dynamic, of one CTA on every supported target."""
@@ -196,6 +196,7 @@ def _compile(
             opened, argument_types, target, code, bounds=options.bounds, entry=entry
         )
         _check_external(ptx)
+        _check_cta_group(ptx)
         _check_dynamic_shared(ptx, options.dynamic_smem_bytes)
         assembly = ptxas.assemble(ptx, target, lineinfo=options.lineinfo)
     resources = ptxas.parse_resources(assembly.log, entry, options.dynamic_smem_bytes)
@@ -236,6 +237,27 @@ def _check_dynamic_shared(ptx: str, given: int) -> None:
             f"the kernel uses a shared.Layout of {sizes[0]} B, but has {given} B of dynamic shared "
             "memory: give the layout to the decorator, @nbtc.jit(shared=layout)"
         )
+
+
+_CTA_GROUP = re.compile(r"\btcgen05\.(\w+)[\w.:]*\.cta_group::([12])")
+
+
+def _check_cta_group(ptx: str) -> None:
+    """Raise InstructionError if tcgen05 instructions of one kernel name both group sizes."""
+    first: dict[str, tuple[str, int]] = {}
+    for number, line in enumerate(ptx.splitlines(), 1):
+        for name, group in _CTA_GROUP.findall(line):
+            first.setdefault(group, (name, number))
+    if len(first) < 2:
+        return
+    table = LineTable(ptx)
+    (one, at), (two, other) = sorted(first.values(), key=lambda found: found[1])
+    groups = {found[1]: group for group, found in first.items()}
+    raise InstructionError(
+        f"{chain_text(table.at(other))}: tcgen05.{two} has cta_group={groups[other]}, but "
+        f"tcgen05.{one} at {chain_text(table.at(at))} has cta_group={groups[at]}; all tcgen05 "
+        "instructions of a kernel, its helpers included, must name one group size"
+    )
 
 
 def _check_external(ptx: str) -> None:

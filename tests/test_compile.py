@@ -15,8 +15,14 @@ from numba.cuda import types
 from nbtc import device, jit
 from nbtc.arch import SUPPORTED
 from nbtc.argument_types import argument_type
-from nbtc.errors import ArchError, CompileError, LayoutError, VersionError
-from nbtc.intrinsics import wgmma
+from nbtc.errors import (
+    ArchError,
+    CompileError,
+    InstructionError,
+    LayoutError,
+    VersionError,
+)
+from nbtc.intrinsics import address, tcgen05, wgmma
 from nbtc.ptx import narrow_floats, registers
 from nbtc.ptx.kinds import U32
 from nbtc.ptx.spec import ptx
@@ -362,3 +368,26 @@ def only_a_docstring(x):
 
 def test_a_kernel_may_be_only_a_docstring():
     assert jit(only_a_docstring).compile("float32[::1]", arch="sm_90a").resources.spill_bytes == 0
+
+
+def commits_as_a_pair(bar):
+    tcgen05.commit(bar, cta_group=2)
+
+
+def mixes_group_sizes(x):
+    slot = cuda.shared.array(4, types.uint32)
+    tcgen05.alloc(slot, 64, cta_group=1)
+    commits_as_a_pair_helper(slot)
+    tcgen05.dealloc(address.tmem(slot[0]), 64, cta_group=1)
+
+
+commits_as_a_pair_helper = device(commits_as_a_pair)
+
+
+def test_one_cta_group_per_kernel():
+    with pytest.raises(InstructionError) as e:
+        jit(mixes_group_sizes).compile("float32[::1]", arch="sm_100a")
+    text = str(e.value)
+    line = mixes_group_sizes.__code__.co_firstlineno + 3
+    assert f":{line}" in text
+    assert "tcgen05.commit has cta_group=2, but tcgen05.alloc at" in text
