@@ -54,6 +54,8 @@ def test_literals_fit_by_value(kind):
 
 def test_the_cure_names_the_signedness_of_the_operand():
     with pytest.raises(InstructionError, match=r"wrap it as uint32\(\.\.\.\)"):
+        check_operand("x: n", U32, types.uint64)
+    with pytest.raises(InstructionError, match=r"wrap it as int32\(\.\.\.\)"):
         check_operand("x: n", U32, types.int64)
     with pytest.raises(InstructionError, match=r"wrap it as int32\(\.\.\.\)"):
         check_operand("x: n", kinds.S32_KIND, types.int64)
