@@ -220,7 +220,26 @@ def kernel_to_ptx(
     if maps:
         modules[0] = _pass_maps_by_value(modules[0], mangled, arch)
     ptx = _libnvvm(modules, arch, options)
-    return ptx.replace(mangled, entry)
+    return _convert_once(ptx.replace(mangled, entry))
+
+
+_PARAM_ADDRESS = re.compile(r"\bcvta\.param\.u64(\s+)(%\w+), (%\w+);")
+
+
+def _convert_once(ptx: str) -> str:
+    """Undo the second of two conversions of a parameter's address to a generic one.
+
+    Once a process has compiled anything with debug information, libNVVM 13.5 converts the address of
+    a parameter passed by value twice on sm_100 and later, which no longer is its address.
+    """
+    converted = {match[2] for match in _PARAM_ADDRESS.finditer(ptx)}
+
+    def once(match: re.Match[str]) -> str:
+        if match[3] not in converted:
+            return match[0]
+        return f"mov.b64{match[1]}{match[2]}, {match[3]};"
+
+    return _PARAM_ADDRESS.sub(once, ptx)
 
 
 def _annotate(kernel: Any, annotations: Any, name: str, value: Any) -> None:

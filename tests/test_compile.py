@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -391,3 +392,35 @@ def test_one_cta_group_per_kernel():
     line = mixes_group_sizes.__code__.co_firstlineno + 3
     assert f":{line}" in text
     assert "tcgen05.commit has cta_group=2, but tcgen05.alloc at" in text
+
+
+_AFTER_DEBUG = """
+import re
+from numba import cuda
+from numba.cuda import types
+from nbtc import TensorMap, jit
+from nbtc.intrinsics import tensormap
+
+def any_kernel(x):
+    x[0] = 1
+
+def two_maps(a, b):
+    tensormap.prefetch(a)
+    tensormap.prefetch(b)
+
+cuda.compile_ptx(any_kernel, types.void(types.float32[:]), cc=(10, 0), debug=True, opt=False)
+ptx = jit(two_maps).compile(TensorMap, TensorMap, arch="sm_100a").ptx
+found = re.findall(r"cvta[.]param[.]u64\\s+(%\\w+), (%\\w+);", ptx)
+assert len(found) == 2, found
+assert not {a for a, _ in found} & {b for _, b in found}, found
+"""
+
+
+def test_an_address_is_converted_once_after_a_debug_compilation():
+    """The debug option of libNVVM stays in force for the process."""
+    environment = {**os.environ, "NBTC_CACHE_DIR": ""}
+    done = subprocess.run(
+        [sys.executable, "-c", _AFTER_DEBUG], capture_output=True, text=True, check=False,
+        env=environment,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
