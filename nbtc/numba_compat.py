@@ -229,8 +229,8 @@ _PARAM_ADDRESS = re.compile(r"\bcvta\.param\.u64(\s+)(%\w+), (%\w+);")
 def _convert_once(ptx: str) -> str:
     """Undo the second of two conversions of a parameter's address to a generic one.
 
-    Once a process has compiled anything with debug information, libNVVM 13.5 converts the address of
-    a parameter passed by value twice on sm_100 and later, which no longer is its address.
+    Once a process has compiled anything with debug information, libNVVM 13.5 converts the address
+    of a parameter passed by value twice on sm_100 and later, which no longer is its address.
     """
     converted = {match[2] for match in _PARAM_ADDRESS.finditer(ptx)}
 
