@@ -161,27 +161,3 @@ def synchronize() -> None:
     """Wait for all work of the current context."""
     ensure_context()
     check(api().cuCtxSynchronize(), "waiting for the device")
-
-
-class DeviceArray:
-    """A constant array in device memory, with ``__cuda_array_interface__``.
-
-    Args:
-        values: C-contiguous NumPy array; copied when made.
-    """
-
-    def __init__(self, values: Any) -> None:
-        ensure_context()
-        size = max(values.nbytes, 1)
-        self._pointer = check(api().cuMemAlloc(size), f"allocating {size} bytes")
-        check(api().cuMemcpyHtoD(self._pointer, values.ctypes.data, values.nbytes), "copying")
-        self.__cuda_array_interface__ = {
-            "shape": values.shape,
-            "typestr": values.dtype.str,
-            "data": (int(self._pointer), True),
-            "strides": None,
-            "version": 3,
-        }
-
-    def __del__(self) -> None:
-        api().cuMemFree(self._pointer)

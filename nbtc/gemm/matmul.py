@@ -12,6 +12,7 @@ import numpy as np
 from nbtc import arch as arch_module
 from nbtc import driver, streams
 from nbtc.device import scheduler
+from nbtc.device_array import DeviceArray
 from nbtc.dtypes import canonical
 from nbtc.errors import ArchError, DtypeError, LaunchError, LayoutError
 from nbtc.gemm import arrays
@@ -317,4 +318,4 @@ def choose(
 def _constant(tiles: list[tuple[int, int]], emulated: bool) -> Any:
     """Return the list of tiles where the kernel can read it."""
     packed = scheduler.pack_tiles(tiles)
-    return packed if emulated else driver.DeviceArray(packed)
+    return packed if emulated else DeviceArray.copy_of(packed)
