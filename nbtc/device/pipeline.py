@@ -119,6 +119,25 @@ def advance(e: Emitter, state: Any, stages: int) -> Any:
     return _state(e, e.builder.select(wraps, e.word(0), following), flipped)
 
 
+def _returns_advance_lap(state: Any) -> Any:
+    if not isinstance(state, PipelineStateType):
+        raise InstructionError(f"pipeline.advance_lap: state is {state}, needs a PipelineState")
+    return STATE
+
+
+@staged(_returns_advance_lap)
+def advance_lap(e: Emitter, state: Any) -> Any:
+    """Return the state one whole lap later: the same stage, the parity flipped.
+
+    Args:
+        e: given by the compiler.
+        state: a pipeline state.
+    """
+    stage = e.builder.extract_value(state.llvm, 0)
+    parity = e.builder.extract_value(state.llvm, 1)
+    return _state(e, stage, e.builder.xor(parity, e.word(1)))
+
+
 @device
 def wait(bar, parity):
     """Wait until the phase of ``parity`` of an mbarrier has completed.

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numba.cuda import types
 
+from nbtc.device import math32
 from nbtc.errors import InstructionError, LayoutError
 from nbtc.jit import device
 from nbtc.ptx import kinds
@@ -28,7 +29,8 @@ from nbtc.ptx.staging import Emitter, staged
 def grouped_raster(tile: Any, tiles_m: Any, tiles_n: Any, group: Any, minimum: Any = min) -> Any:
     """Return (row, column) of a tile, column by column inside groups of ``group`` tile rows.
 
-    Tiles that run at the same time then share rows of A and columns of B in L2.
+    Every other group runs backwards. Tiles that run at the same time then share rows of A and
+    columns of B in L2, and so do those before and after the step from one group to the next.
 
     Args:
         tile: 0 .. tiles_m * tiles_n - 1.
@@ -38,10 +40,13 @@ def grouped_raster(tile: Any, tiles_m: Any, tiles_n: Any, group: Any, minimum: A
         minimum: function that gives the smaller of two values.
     """
     in_group = group * tiles_n
-    first = tile // in_group * group
+    number, inner = tile // in_group, tile % in_group
+    first = number * group
     rows = minimum(tiles_m - first, group)
-    inner = tile % in_group
-    return first + inner % rows, inner // rows
+    column = inner // rows
+    backwards = number % 2
+    # Without a branch: column, or tiles_n - 1 - column.
+    return first + inner % rows, column + backwards * (tiles_n - 1 - column - column)
 
 
 def _returns_pair(tile: Any, tiles_m: Any, tiles_n: Any, group: Any) -> Any:
@@ -66,6 +71,27 @@ def grouped(e: Emitter, tile: Any, tiles_m: Any, tiles_n: Any, group: int) -> An
         group: tile rows in a group, a compile-time constant.
     """
     return e.tuple(list(grouped_raster(tile, tiles_m, tiles_n, group, e.minimum)))
+
+
+@device
+def reuse(tile, following, tiles_m, tiles_n, group):
+    """Return whether the tiles that run after this one read the same part of A, and of B.
+
+    In the order of :func:`grouped`, they stay in the same rows of A until their group is through;
+    the next group then starts with the columns of B that this one ended with. What is not read
+    again soon can leave L2 first.
+
+    Args:
+        tile: tile that is worked on, at most 32 bits, as the rest.
+        following: tile that the same cluster takes next.
+        tiles_m: tile rows.
+        tiles_n: tile columns.
+        group: tile rows in a group.
+    """
+    more = following < math32.mul(tiles_m, tiles_n)
+    in_group = math32.mul(tiles_n, group)
+    same = math32.div(following, in_group) == math32.div(tile, in_group)
+    return more and same, more and not same
 
 
 @device

@@ -23,6 +23,12 @@ POLICIES = {
 }
 """Encoded L2 cache policies by name, as createpolicy makes them for the whole range."""
 
+EVICT_NORMAL = 0x1000000000000000
+"""The policy of a copy without one."""
+
+LAST_USE = "last_use"
+"""Policy of A and B: evict_first from a part's last use on, normal before."""
+
 _INTEGERS = (
     "stages", "consumers", "group", "store_buffers", "producer_registers", "consumer_registers",
 )  # fmt: skip
@@ -61,7 +67,8 @@ class HopperConfig:
         a_major: ``"K"`` if A is stored with K contiguous, ``"MN"`` with M contiguous.
         b_major: ``"K"`` if B is stored with K contiguous, ``"MN"`` with N contiguous.
         store_buffers: buffers of each consumer for the pieces of C on their way to memory.
-        policies: L2 eviction policies of A, B and C: ``""``, ``"evict_first"``, ``"evict_last"``.
+        policies: L2 eviction policies of A, B and C: ``""``, ``"evict_first"``, ``"evict_last"``;
+            for A and B also ``"last_use"``, ``"evict_first"`` for what the next tiles do not read.
         producer_registers: registers per thread that the producer keeps.
         consumer_registers: registers per thread of consumers; 0 picks the most that fit.
     """
@@ -116,15 +123,21 @@ class HopperConfig:
         ):
             if value not in legal:
                 raise LayoutError(f"{name}={value!r}; legal: {', '.join(map(repr, legal))}")
-        policies, legal = self.policies, list(POLICIES)
+        policies, legal = self.policies, [*POLICIES, LAST_USE]
         if (
             not isinstance(policies, tuple)
             or len(policies) != 3
             or any(p not in legal for p in policies)
+            or policies[2] == LAST_USE
         ):
             raise LayoutError(
                 f"policies={policies!r}; needs a tuple of three, for A, B and C, each one of "
-                f"{', '.join(map(repr, legal))}"
+                f"{', '.join(map(repr, POLICIES))}; for A and B also {LAST_USE!r}"
+            )
+        if LAST_USE in policies and self.schedule == "hilbert":
+            raise LayoutError(
+                f"policies={policies!r} with schedule='hilbert'; {LAST_USE!r} follows the order of "
+                "schedule='grouped' or 'linear'"
             )
         for name in ("stages", "group", "store_buffers"):
             value = getattr(self, name)

@@ -13,13 +13,13 @@ from collections.abc import Callable
 from typing import Any
 
 from numba import cuda
-from numba.cuda.types import int32, uint16, uint32
+from numba.cuda.types import int32, uint16, uint32, uint64
 
-from nbtc.device import epilogue, math32, mma, pipeline, scheduler
+from nbtc.device import epilogue, math32, mma, pipeline, scheduler, unroll
 from nbtc.device import shared_numba as _shared_numba  # noqa: F401 - teaches Numba layouts
-from nbtc.gemm.config import POLICIES, HopperConfig
+from nbtc.gemm.config import EVICT_NORMAL, LAST_USE, POLICIES, HopperConfig
 from nbtc.intrinsics import cluster, fence, mbarrier, sync, tensormap, tma, wgmma
-from nbtc.jit import Kernel, jit
+from nbtc.jit import Kernel, device, jit
 from nbtc.ptx import registers
 
 
@@ -67,8 +67,10 @@ def make_kernel(config: HopperConfig, function: Callable[..., Any] | None = None
     SAME_ROW = (1 << CLUSTER_N) - 1
     SAME_COLUMN = sum(1 << (i * CLUSTER_N) for i in range(CLUSTER_M))
     HILBERT = config.schedule == "hilbert"
-    FIRST_RELEASE = STAGES > 1
-    A_POLICY, B_POLICY, C_POLICY = (POLICIES[p] for p in config.policies)
+    RING = STAGES > 1
+    A_POLICY, B_POLICY, C_POLICY = (POLICIES.get(p) for p in config.policies)
+    A_LAST_USE, B_LAST_USE = (p == LAST_USE for p in config.policies[:2])
+    NORMAL, FIRST = EVICT_NORMAL, POLICIES["evict_first"]
     # A tile of C leaves in pieces: COLUMNS wide, 64 rows high.
     PIECES_N = TILE_N // COLUMNS
     PIECES = WG_ROWS // 64 * PIECES_N
@@ -76,6 +78,29 @@ def make_kernel(config: HopperConfig, function: Callable[..., Any] | None = None
     STORE_THREADS = 32 * (1 + CONSUMERS)
     STORE_SLOTS, KEPT = CONSUMERS * BUFFERS, BUFFERS - 1
     epilogue_function = function
+
+    @device
+    def multiply(d, index, k_block, stage, parity, consumer, target, signals):
+        """Multiply the k-block number ``index`` from ``k_block`` on, whose stage is ``stage``."""
+        first = (uint32(k_block) | index) == 0
+        stage = uint32(stage + index)
+        pipeline.wait(layout.full[stage], parity)
+        a = layout.a[stage] + consumer * A_WG_BYTES
+        d = wgmma.fence(d)
+        d = mma.block(d, a, layout.b[stage], first, DTYPE, WG_ROWS, TILE_N,
+                      TILE_K, TILE_M, TILE_N, A_MAJOR, B_MAJOR)  # fmt: skip
+        wgmma.commit_group()
+        if RING:
+            # The wgmma of the k-block before are done: its stage is free.
+            d = wgmma.wait_group(d, n=1)
+            previous = uint32(STAGES - 1) if stage == 0 else uint32(stage - 1)
+            if signals and not first:
+                mbarrier.arrive_remote(cluster.mapa(layout.empty[previous], target))
+        else:
+            d = wgmma.wait_group(d, n=0)
+            if signals:
+                mbarrier.arrive_remote(cluster.mapa(layout.empty[stage], target))
+        return d
 
     @jit(shared=layout, launch_bounds=(config.threads, 1), cluster=(CTAS, 1, 1), pdl=True)
     def gemm(a_map, b_map, c_map, m, n, k, order, extra):
@@ -124,6 +149,13 @@ def make_kernel(config: HopperConfig, function: Callable[..., Any] | None = None
                         tile_m, tile_n = scheduler.grouped(tile, rows, columns, GROUP)
                     row = int32((tile_m * CLUSTER_M + part_m) * TILE_M + part_n * A_PART)
                     column = int32((tile_n * CLUSTER_N + part_n) * TILE_N + part_m * B_PART)
+                    a_policy, b_policy = A_POLICY, B_POLICY
+                    following = math32.add(tile, step)
+                    again = scheduler.reuse(tile, following, rows, columns, GROUP)
+                    if A_LAST_USE:
+                        a_policy = uint64(NORMAL) if again[0] else uint64(FIRST)
+                    if B_LAST_USE:
+                        b_policy = uint64(NORMAL) if again[1] else uint64(FIRST)
                     for k_block in range(k_blocks):
                         depth = int32(k_block * TILE_K)
                         stage = state.stage
@@ -138,9 +170,9 @@ def make_kernel(config: HopperConfig, function: Callable[..., Any] | None = None
                                 x, y = int32(row + copy * A_SPAN), depth
                             if CLUSTER_N > 1:
                                 mask = uint16(SAME_ROW << (part_m * CLUSTER_N))
-                                tma.load(a + copy * A_BOX, a_map, (x, y), full, mask, A_POLICY)
+                                tma.load(a + copy * A_BOX, a_map, (x, y), full, mask, a_policy)
                             else:
-                                tma.load(a + copy * A_BOX, a_map, (x, y), full, None, A_POLICY)
+                                tma.load(a + copy * A_BOX, a_map, (x, y), full, None, a_policy)
                         b = layout.b[stage] + part_m * B_PART_BYTES
                         for copy in range(B_COPIES):
                             if B_K_MAJOR:
@@ -149,9 +181,9 @@ def make_kernel(config: HopperConfig, function: Callable[..., Any] | None = None
                                 x, y = int32(column + copy * B_SPAN), depth
                             if CLUSTER_M > 1:
                                 mask = uint16(SAME_COLUMN << part_n)
-                                tma.load(b + copy * B_BOX, b_map, (x, y), full, mask, B_POLICY)
+                                tma.load(b + copy * B_BOX, b_map, (x, y), full, mask, b_policy)
                             else:
-                                tma.load(b + copy * B_BOX, b_map, (x, y), full, None, B_POLICY)
+                                tma.load(b + copy * B_BOX, b_map, (x, y), full, None, b_policy)
                         state = pipeline.advance(state, STAGES)
                     tile = math32.add(tile, step)
             elif thread >= 32 and thread < STORE_THREADS and sync.elect():
@@ -195,25 +227,22 @@ def make_kernel(config: HopperConfig, function: Callable[..., Any] | None = None
             while tile < tiles:
                 d = registers.undefined(ACCUMULATORS)
                 previous = state.stage
-                for k_block in range(k_blocks):
-                    stage = state.stage
-                    pipeline.wait(layout.full[stage], state.parity)
-                    a = layout.a[stage] + consumer * A_WG_BYTES
-                    d = wgmma.fence(d)
-                    d = mma.block(d, a, layout.b[stage], k_block == 0, DTYPE, WG_ROWS, TILE_N,
-                                  TILE_K, TILE_M, TILE_N, A_MAJOR, B_MAJOR)  # fmt: skip
-                    wgmma.commit_group()
-                    if FIRST_RELEASE:
-                        # The wgmma of the k-block before are done: its stage is free.
-                        d = wgmma.wait_group(d, n=1)
-                        if k_block > 0 and signals:
-                            mbarrier.arrive_remote(cluster.mapa(layout.empty[previous], target))
-                        previous = stage
+                k_block = int32(0)
+                while k_block < k_blocks:
+                    stage, parity = state.stage, state.parity
+                    if RING and stage == 0 and k_blocks - k_block >= STAGES:
+                        # A whole lap: stages that are constants cost no address arithmetic.
+                        d = unroll.repeat(multiply, d, STAGES, k_block, uint32(0), parity, consumer,
+                                          target, signals)  # fmt: skip
+                        previous = uint32(STAGES - 1)
+                        state = pipeline.advance_lap(state)
+                        k_block = int32(k_block + STAGES)
                     else:
-                        d = wgmma.wait_group(d, n=0)
-                        if signals:
-                            mbarrier.arrive_remote(cluster.mapa(layout.empty[stage], target))
-                    state = pipeline.advance(state, STAGES)
+                        d = multiply(d, uint32(0), k_block, stage, parity, consumer, target,
+                                     signals)  # fmt: skip
+                        previous = stage
+                        state = pipeline.advance(state, STAGES)
+                        k_block = int32(k_block + 1)
                 # While the last wgmma run: where this tile is, for the epilogue.
                 if HILBERT:
                     tile_m, tile_n = scheduler.listed(order, tile)
@@ -222,7 +251,7 @@ def make_kernel(config: HopperConfig, function: Callable[..., Any] | None = None
                 row = int32((tile_m * CLUSTER_M + part_m) * TILE_M + consumer * WG_ROWS)
                 column = int32((tile_n * CLUSTER_N + part_n) * TILE_N)
                 d = wgmma.wait_group(d, n=0)
-                if FIRST_RELEASE and signals:
+                if RING and signals:
                     mbarrier.arrive_remote(cluster.mapa(layout.empty[previous], target))
                 c_parity = epilogue.write(d, c, c_free, c_ready, c_parity, row, column, OUT_DTYPE,
                                           TILE_N, COLUMNS, BUFFERS, epilogue_function,
@@ -235,3 +264,4 @@ def make_kernel(config: HopperConfig, function: Callable[..., Any] | None = None
             cluster.wait()
 
     return gemm
+

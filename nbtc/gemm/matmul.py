@@ -16,7 +16,7 @@ from nbtc.device_array import DeviceArray
 from nbtc.dtypes import canonical
 from nbtc.errors import ArchError, DtypeError, LaunchError, LayoutError
 from nbtc.gemm import arrays
-from nbtc.gemm.config import HopperConfig
+from nbtc.gemm.config import LAST_USE, HopperConfig
 from nbtc.gemm.hopper import make_kernel
 from nbtc.gemm.quantized import Quantized
 from nbtc.jit import DeviceFunction, default_arch, emulating
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 _INPUTS = ("bfloat16", "float16")
 _OUTPUTS = ("bfloat16", "float16", "float32")
+L2_KEPT_BYTES = 1 << 24
+"""How much the next tiles find in an L2 of 50 MB, each half of which has a copy, beside the rest."""
 
 
 def matmul(
@@ -309,10 +311,21 @@ def choose(
     for tile, cluster in (((128, 256, 64), (2, 1)), ((128, 128, 64), (2, 1))):
         tiles = math.ceil(m / tile[0]) * math.ceil(n / tile[1])
         if m > tile[0] and tiles >= sms * 3 // 4:
-            return HopperConfig(tile=tile, cluster=cluster, **base)
+            config = HopperConfig(tile=tile, cluster=cluster, **base)
+            return config.replace(policies=_policies(config, m, n, k))
     wide = 128 if n > 64 else 64
     stages = 6 if out_dtype != "float32" else 5
     return HopperConfig(tile=(128, wide, 64), cluster=(1, 1), stages=stages, **base)
+
+
+def _policies(config: HopperConfig, m: int, n: int, k: int) -> tuple[str, str, str]:
+    """Return the L2 policies: what is read again soon stays, if it fits and not all does anyway."""
+    size, out_size = canonical(config.dtype).itemsize, canonical(config.out_dtype).itemsize
+    rows_again = config.group * config.cluster[0] * config.tile[0] * k * size
+    everything = (m + n) * k * size + m * n * out_size
+    if rows_again <= L2_KEPT_BYTES and everything > 2 * L2_KEPT_BYTES:
+        return LAST_USE, LAST_USE, "evict_first"
+    return "", "", ""
 
 
 def _constant(tiles: list[tuple[int, int]], emulated: bool) -> Any:

@@ -28,10 +28,36 @@ def test_grouped_raster_visits_every_tile_once(rows, columns, group):
     assert sorted(visited) == [(m, n) for m in range(rows) for n in range(columns)]
 
 
-def test_grouped_raster_goes_down_columns_inside_groups():
+def test_grouped_raster_goes_down_columns_inside_groups_and_back_in_every_other():
     visited = [scheduler.grouped_raster(i, 5, 3, 2) for i in range(15)]
     assert visited[:6] == [(0, 0), (1, 0), (0, 1), (1, 1), (0, 2), (1, 2)]
-    assert visited[-3:] == [(4, 0), (4, 1), (4, 2)]  # the last group has one row
+    assert visited[6:12] == [(2, 2), (3, 2), (2, 1), (3, 1), (2, 0), (3, 0)]
+    assert visited[12:] == [(4, 0), (4, 1), (4, 2)]  # the last group has one row
+
+
+@pytest.mark.parametrize(("rows", "columns", "group", "clusters"), [(16, 16, 8, 64), (6, 8, 2, 4)])
+def test_reuse_says_which_operand_the_next_wave_reads(rows, columns, group, clusters):
+    @nbtc.jit
+    def kernel(out, tiles, step, rows, columns, group):
+        for i in range(tiles):
+            following = int32(i + step)
+            a, b = scheduler.reuse(int32(i), following, rows, columns, group)
+            out[i, 0], out[i, 1] = a, b
+
+    tiles = rows * columns
+    out = np.zeros((tiles, 2), np.int32)
+    sizes = [np.int32(x) for x in (tiles, clusters, rows, columns, group)]
+    kernel[1, 1](out, *sizes)
+    # A wave is one block of the matrix here, so every tile of it has the same answer.
+    places = [scheduler.grouped_raster(i, rows, columns, group) for i in range(tiles)]
+    waves = [places[i : i + clusters] for i in range(0, tiles, clusters)]
+    for number, wave in enumerate(waves):
+        following = waves[number + 1] if number + 1 < len(waves) else []
+        read = [{place[side] for place in wave} for side in (0, 1)]
+        again = [{place[side] for place in following} for side in (0, 1)]
+        want = [int(read[side] == again[side]) for side in (0, 1)]
+        got = out[number * clusters : (number + 1) * clusters]
+        assert (got == want).all(), (number, want)
 
 
 @pytest.mark.parametrize("group", [1, 3, 8])

@@ -46,17 +46,21 @@ def is_right(config, m, n, k):
 
 
 def waves(config):
-    """Return a ragged size with more tiles than the emulated SMs hold, in both directions."""
+    """Return a ragged size with more tiles than the emulated SMs hold, in both directions.
+
+    Along K there is one whole lap of the ring, and a k-block and a half more.
+    """
     m, n, k = config.tile
+    depth = max(2, config.stages + 1) * k + 8
     rows, columns = m * config.cluster[0], n * config.cluster[1]
-    return rows + 8 if config.cluster[0] > 2 else 2 * rows + 24, columns + n // 2 + 9, 2 * k + 8
+    return rows + 8 if config.cluster[0] > 2 else 2 * rows + 24, columns + n // 2 + 9, depth
 
 
 CHOSEN = [
     HopperConfig(tile=(64, 32, 32), stages=1, consumers=1, cluster=(1, 1), schedule="linear",
                  store_buffers=1),
     HopperConfig(tile=(128, 128, 32), stages=2, consumers=2, cluster=(2, 1), dtype="float16",
-                 b_major="MN"),
+                 b_major="MN", group=2, policies=("last_use", "last_use", "evict_first")),
     HopperConfig(tile=(192, 32, 16), stages=3, consumers=3, cluster=(1, 3), schedule="grouped",
                  a_major="MN", group=1),
     HopperConfig(tile=(128, 128, 32), stages=4, consumers=1, cluster=(2, 2), schedule="hilbert",
@@ -224,7 +228,8 @@ def test_the_default_kernel(dtype):
     assert compiled.count("USETMAXREG") == 2
     assert compiled.resources.registers == 168
     loop = main_loop(compiled.sass())
-    assert sum("HGMMA" in line for line in loop) == 4
+    # One k-block, or a whole lap of the four stages.
+    assert sum("HGMMA" in line for line in loop) == 4 * (1 + 4)
     for opcode in ("MEMBAR", "LDL", "STL", "LDG", "STG", "LDS", "STS"):
         assert not any(re.search(rf"\b{opcode}\b", line) for line in loop), opcode
 
