@@ -264,4 +264,3 @@ def make_kernel(config: HopperConfig, function: Callable[..., Any] | None = None
             cluster.wait()
 
     return gemm
-

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _INPUTS = ("bfloat16", "float16")
 _OUTPUTS = ("bfloat16", "float16", "float32")
 L2_KEPT_BYTES = 1 << 24
-"""How much the next tiles find in an L2 of 50 MB, each half of which has a copy, beside the rest."""
+"""How much the next tiles still find in an L2 of 50 MB, of which each half has its own copy."""
 
 
 def matmul(
