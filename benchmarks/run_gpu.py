@@ -32,6 +32,7 @@ sys.path[:0] = [str(ROOT), str(HERE)]
 SECTIONS = {
     "tests": ("gpu.hardware_tests", 150),
     "correctness": ("gpu.correctness", 150),
+    "carried": ("gpu.carried", 40),
     "agreement": ("gpu.agreement", 90),
     "perf": ("gpu.performance", 120),
     "migration": ("gpu.migration", 60),

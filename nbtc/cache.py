@@ -8,6 +8,7 @@ Nothing here is ever unpickled.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import importlib.metadata
@@ -85,8 +86,20 @@ def _own_code() -> str:
 def load(key: str) -> Entry | None:
     """Return the kernel kept under ``key``, or None."""
     path = _path(key)
+    return None if path is None else read(path)
+
+
+def store(key: str, entry: Entry) -> None:
+    """Keep a kernel under ``key``; a folder that cannot be written to is no error."""
+    path = _path(key)
     if path is None:
-        return None
+        return
+    with contextlib.suppress(OSError):
+        write(path, entry)
+
+
+def read(path: Path) -> Entry | None:
+    """Return the kernel in a file, or None if there is no whole one."""
     try:
         data = path.read_bytes()
     except OSError:
@@ -101,26 +114,25 @@ def load(key: str) -> Entry | None:
     return Entry(meta, rest[:size].decode(), rest[size:])
 
 
-def store(key: str, entry: Entry) -> None:
-    """Keep a kernel under ``key``; a folder that cannot be written to is no error."""
-    path = _path(key)
-    if path is None:
-        return
+def write(path: Path, entry: Entry) -> None:
+    """Write a kernel to a file, whole or not at all.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
     ptx = entry.ptx.encode()
     head = json.dumps({**entry.meta, "ptx_bytes": len(ptx)}).encode()
     body = head + b"\n" + ptx + entry.cubin
     data = _MAGIC + hashlib.sha256(body).hexdigest().encode() + b"\n" + body
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-            os.replace(name, path)
-        except OSError:
-            os.unlink(name)
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.replace(name, path)
     except OSError:
-        return
+        os.unlink(name)
+        raise
 
 
 def _path(key: str) -> Path | None:

@@ -147,9 +147,9 @@ def compile_kernel(
         if found is None:
             made = _compile(function, argument_types, target, options)
             if stable:
-                cache.store(key, _to_entry(made))
+                cache.store(key, to_entry(made))
         else:
-            made = _from_entry(found, argument_types)
+            made = from_entry(found, argument_types)
     check_shared(made.resources, made.arch)
     notes.report(made.notes, function.__qualname__, notes_mode)
     return made
@@ -301,7 +301,8 @@ def check_shared(resources: Resources, arch: str) -> None:
         )
 
 
-def _to_entry(made: Compiled) -> cache.Entry:
+def to_entry(made: Compiled) -> cache.Entry:
+    """Return what a file keeps of a kernel."""
     meta = {
         "arch": made.arch,
         "entry": made.entry,
@@ -313,7 +314,8 @@ def _to_entry(made: Compiled) -> cache.Entry:
     return cache.Entry(meta, made.ptx, made.cubin)
 
 
-def _from_entry(entry: cache.Entry, argument_types: tuple[Any, ...]) -> Compiled:
+def from_entry(entry: cache.Entry, argument_types: tuple[Any, ...]) -> Compiled:
+    """Return the kernel that a file keeps."""
     meta = entry.meta
     found = tuple(
         Note(code, text, tuple(PythonLine(file, line) for file, line in lines))

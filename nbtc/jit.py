@@ -11,13 +11,14 @@ import os
 import sys
 import types as pytypes
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
 
 import nbtc.ptx.lower  # noqa: F401 - makes declared instructions known to Numba
 from nbtc import arch as arch_module
-from nbtc import argument_types, arguments, driver, fingerprint
+from nbtc import argument_types, arguments, driver, fingerprint, saved
 from nbtc.arch import Arch
 from nbtc.compile import Compiled, CompileOptions, compile_kernel, key_of
 from nbtc.device_function import DeviceFunction, device
@@ -26,6 +27,7 @@ from nbtc.launch import LaunchOptions, LaunchPlan, LaunchSyntax
 from nbtc.launch_options import LaunchConfig, dim3
 from nbtc.notes import NotesMode
 from nbtc.numba_compat import KernelBounds
+from nbtc.spelling import checked, require_options
 
 __all__ = [
     "Compiled",
@@ -78,6 +80,7 @@ class Kernel(LaunchSyntax):
         code = py_func.__code__
         self._names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
         self._compiled: dict[str, Compiled] = {}
+        self._loaded: dict[tuple[Any, ...], Compiled] = {}
         self._plans: dict[tuple[Any, ...], LaunchPlan] = {}
 
     def __repr__(self) -> str:
@@ -90,6 +93,7 @@ class Kernel(LaunchSyntax):
         """Refuse: a kernel needs a grid and a block."""
         raise LaunchError(f"{self.__qualname__}: give grid and block, kernel[grid, block](...)")
 
+    @checked
     def compile(
         self, *types: Any, arch: str | Arch | None = None, notes: NotesMode | None = None
     ) -> Compiled:
@@ -115,6 +119,9 @@ class Kernel(LaunchSyntax):
                 f"({', '.join(self._names)}), {len(signature)} types were given"
             )
         target = arch_module.parse(arch or self.arch or default_arch())
+        loaded = self._loaded.get((signature, target.name))
+        if loaded is not None:
+            return loaded
         mode = notes or self.notes
         # Hashed each time, cheaply: a global or a closure value may have changed.
         with fingerprint.session() as hasher:
@@ -125,6 +132,43 @@ class Kernel(LaunchSyntax):
                     self.py_func, signature, target, self._compile_options, notes_mode=mode
                 )
             return found
+
+    def save(self, path: str | Path, *types: Any, arch: str | Arch | None = None) -> Compiled:
+        """Compile for argument types and keep the kernel in a file, for a machine that launches it.
+
+        Args:
+            path: the file.
+            types: as in :meth:`compile`.
+            arch: as in :meth:`compile`.
+
+        Returns:
+            What was compiled.
+
+        Raises:
+            OSError: the file cannot be written; else as :meth:`compile`.
+        """
+        made = self.compile(*types, arch=arch)
+        saved.save(path, made, self.py_func, self._compile_options)
+        return made
+
+    def load(self, path: str | Path, *types: Any) -> Compiled:
+        """Take the kernel for argument types from a file of :meth:`save`.
+
+        From now on it is what :meth:`compile` returns and what launches run for these types and its
+        target: nothing is compiled, and ptxas need not be there. Load before the first launch.
+
+        Args:
+            path: the file.
+            types: as in :meth:`compile`, the ones it was saved for.
+
+        Raises:
+            CompileError: the file does not exist, is damaged, or is of another kernel, other types
+                or another version of the source.
+        """
+        signature = tuple(map(argument_types.argument_type, types))
+        found = saved.load(path, signature, self.py_func, self._compile_options)
+        self._loaded[signature, found.arch] = found
+        return found
 
     @property
     def argument_names(self) -> tuple[str, ...]:
@@ -175,6 +219,9 @@ class Kernel(LaunchSyntax):
         """
         from nbtc import emulator
 
+        parameters = inspect.signature(emulator.launch).parameters
+        legal = [name for name, p in parameters.items() if p.default is not p.empty]
+        require_options(f"{self.__qualname__}.emulate", options, legal)
         compiled = self.compile(*arguments.types_of(args), arch=arch)
         dynamic = compiled.resources.dynamic_smem_bytes if dynamic_smem is None else dynamic_smem
         return emulator.launch(
@@ -330,6 +377,7 @@ def jit(
 ) -> Callable[[Callable[..., Any]], Kernel]: ...
 
 
+@checked
 def jit(
     function: Callable[..., Any] | None = None,
     /,
