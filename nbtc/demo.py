@@ -13,7 +13,6 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 if TYPE_CHECKING:
@@ -128,7 +127,7 @@ def _on_gpu(console: Console, size: int | None) -> int:
 def _emulated(console: Console, targets: Sequence[str], size: int | None) -> int:
     console.print(_why_emulated())
     try:
-        from nbtc import emulator  # noqa: F401 - is there one?
+        from nbtc.emulator import progress
     except ImportError as error:
         console.print(f"The emulator does not import ({error}): only compilation was checked.")
         return 0
@@ -138,20 +137,11 @@ def _emulated(console: Console, targets: Sequence[str], size: int | None) -> int
     a, b = _inputs(m, n, k)
     reference = testing.matmul_reference(a, b)
     console.print(f"{m} x {n} x {k}, {EMULATED_SEEDS} schedules each, every check on:")
-    columns = (
-        SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(),
-    )  # fmt: skip
     status = 0
     for target in targets:
-        with Progress(
-            *columns, console=console, transient=True, disable=not console.is_terminal
-        ) as progress:
-            task = progress.add_task(f"{target} on the emulator", total=EMULATED_SEEDS)
+        with progress.several(f"{target} on the emulator", EMULATED_SEEDS):
             start = time.perf_counter()
-            runs = []
-            for seed in range(EMULATED_SEEDS):
-                runs.append(_emulate(target, a, b, seed))
-                progress.advance(task)
+            runs = [_emulate(target, a, b, seed) for seed in range(EMULATED_SEEDS)]
             seconds = time.perf_counter() - start
         findings = [f for _, reports in runs for report in reports for f in report.findings]
         instructions = sum(report.instructions for _, reports in runs for report in reports)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from . import progress
 from .machine import LANES, PARAM_BASE
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ def _vprintf(warp: Any, ins: Instruction) -> None:
     formats = _argument(warp, ins, 0, 8)
     buffers = _argument(warp, ins, 1, 8)
     counts = np.zeros(LANES, np.uint32)
+    progress.make_way()
     for lane in np.nonzero(warp.active)[0].tolist():
         text = _string(warp, int(formats[lane]), lane)
         line, count = format_text(warp, text, int(buffers[lane]), lane)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 
 from ..errors import EmulatorError
+from . import progress as progress_line
 from . import warp_ops  # noqa: F401  (registers its handlers)
 from .arguments import pack_arguments
-from .findings import Report, user_first
+from .findings import Report, plain_name, user_first
 from .launched import EngineMachine
 from .loader import load
 from .machine import Hooks
@@ -62,7 +64,8 @@ def launch(
         checks: True, False, or the names of the checks to make.
         completion: when asynchronous work completes: "random" (seeded), "earliest", "latest".
         progress: called with the fraction of the grid that has ended: after every cluster, and
-            about five times a second.
+            about five times a second. None shows a line on stderr once the launch takes over 2 s,
+            where stderr is a terminal (``NBTC_PROGRESS=0``: never; ``NBTC_PROGRESS=1``: always).
         dynamic_smem_base: shared address of the dynamic part; default directly after the static
             part.
         names: names of barriers by byte offset in dynamic shared memory, for the messages.
@@ -90,9 +93,12 @@ def launch(
     machine.hooks = _hooks(machine, checks)
     gx, gy, gz = (g // c for g, c in zip(machine.grid, machine.cluster_dims, strict=True))
     machine.waiting_clusters = [(x, y, z) for z in range(gz) for y in range(gy) for x in range(gx)]
-    with np.errstate(all="ignore"):
+    watched = (
+        nullcontext(progress) if progress else progress_line.launch(plain_name(function.name) or "")
+    )
+    with np.errstate(all="ignore"), watched as show:
         machine.hooks.begin(machine)
-        machine.run(progress)
+        machine.run(show)
         machine.hooks.end(machine)
     finish_report(machine)
     return machine.report

@@ -216,7 +216,7 @@ class EngineMachine(Machine):
 
     # -- running --------------------------------------------------------------------------------
 
-    def run(self, progress: Callable[[float], None] | None) -> None:
+    def run(self, progress: Callable[[float], None]) -> None:
         """Run all clusters of the grid."""
         scheduler = Scheduler(self, progress)
         try:

@@ -15,14 +15,13 @@ class Scheduler:
 
     max_resident = 264
 
-    def __init__(self, machine: Any, progress: Callable[[float], None] | None) -> None:
+    def __init__(self, machine: Any, progress: Callable[[float], None]) -> None:
         """Start with no cluster alive."""
         self.machine, self.progress = machine, progress
         self.ready: list[Any] = []
         self.blocked: list[Any] = []
         self.running: Any = None
-        self.total = max(len(machine.waiting_clusters), 1)
-        self.done = 0
+        self.total = len(machine.waiting_clusters)
         self.beat = monotonic() + 0.2
 
     def run(self) -> None:
@@ -39,9 +38,9 @@ class Scheduler:
             if not ready:
                 continue
             picks += 1
-            if self.progress is not None and picks & 63 == 0 and monotonic() > self.beat:
+            if picks & 63 == 0 and monotonic() > self.beat:
                 self.beat = monotonic() + 0.2
-                self.progress(min(self.done / self.total, 1.0))
+                self.progress(self.fraction())
             if eager and machine.queue and rand() < 0.25:
                 machine.finish_one(True)
             if picks & 7 == 0 and self.blocked:
@@ -115,9 +114,12 @@ class Scheduler:
         machine.clusters.remove(cluster)
         if len(machine.special_rows) > 4096:
             machine.special_rows.clear()
-        self.done += 1
-        if self.progress is not None:
-            self.progress(min(self.done / self.total, 1.0))
+        self.progress(self.fraction())
+
+    def fraction(self) -> float:
+        """Give the share of clusters that ended, or that launch control took over."""
+        machine = self.machine
+        return 1 - (len(machine.waiting_clusters) + len(machine.clusters)) / self.total
 
     def next_work(self) -> bool:
         """Find work when no warp is ready; False when the grid has ended."""
