@@ -6,10 +6,12 @@ import bisect
 import dis
 import os
 import re
+import sys
 from typing import Any
 
 from nbtc.errors import CompileError, NbtcError
 from nbtc.source_lines import PythonLine, chain_text
+from nbtc.spelling import meant
 
 _LOCATED = "_nbtc_located"
 _INNERMOST = "_nbtc_innermost"  # lines that no frame of the traceback has
@@ -67,6 +69,8 @@ _REMEDIES = (
         "A kernel returns nothing; write results to an array",
     ),
 )
+_ATTRIBUTE = re.compile(r"module '([\w.]+)' has no attribute '(\w+)'")
+_NAME = re.compile(r"name '(\w+)' is not defined")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _IN_FILE = re.compile(r'File "([^"]+)", line (\d+)')
 _NOISE = re.compile(r"^(Failed in .* mode pipeline .*|During: .*|\s*)$")
@@ -106,8 +110,21 @@ def _own_error(error: BaseException) -> NbtcError | None:
     return None
 
 
-def _summary(text: str) -> str:
-    """Return the essential lines of one of Numba's messages."""
+def _misspelt(text: str, function: Any) -> str:
+    """Return the name that was meant, if the error is of one that does not exist, or ``""``."""
+    attribute = _ATTRIBUTE.search(text)
+    if attribute is not None:
+        names = dir(sys.modules.get(attribute[1]))
+        return meant(attribute[2], [name for name in names if not name.startswith("_")])
+    unknown = _NAME.search(text)
+    if unknown is None:
+        return ""
+    code = function.__code__
+    return meant(unknown[1], {*code.co_varnames, *code.co_freevars, *function.__globals__})
+
+
+def _summary(text: str, function: Any) -> str:
+    """Return the essential lines of one of Numba's messages, and what to do about it."""
     kept: list[str] = []
     for line in _COLOUR.sub("", text).splitlines():
         if _NOISE.match(line):
@@ -121,7 +138,7 @@ def _summary(text: str) -> str:
     for pattern, remedy in _REMEDIES:
         if re.search(pattern, summary):
             return f"{summary}. {remedy}"
-    return summary
+    return summary + _misspelt(summary, function)
 
 
 def _lines_in(error: BaseException) -> tuple[PythonLine, ...]:
@@ -176,7 +193,8 @@ def _readable(error: Exception, function: Any) -> tuple[NbtcError, BaseException
     where = chain_text(_use_of(error, function) or _lines_in(error) or _definition(function))
     kind = "" if _is_numba(error) else f"{type(error).__name__}: "
     made = CompileError(
-        f"{where}: kernel {function.__qualname__} does not compile: {kind}{_summary(str(error))}"
+        f"{where}: kernel {function.__qualname__} does not compile: {kind}"
+        f"{_summary(str(error), function)}"
     )
     setattr(made, _LOCATED, True)
     return made, error.with_traceback(None)
@@ -184,7 +202,7 @@ def _readable(error: Exception, function: Any) -> tuple[NbtcError, BaseException
 
 def _use_of(error: BaseException, function: Any) -> tuple[PythonLine, ...]:
     """Return where a function uses a name that does not exist, if that is the error."""
-    unknown = re.search(r"name '(\w+)' is not defined", str(error))
+    unknown = _NAME.search(str(error))
     if unknown is None:
         return ()
     code = function.__code__
@@ -202,7 +220,9 @@ def unknown_name(error: BaseException, helper: Any) -> CompileError | None:
     lines = _use_of(error, helper)
     if not lines or _own_error(error) is not None:  # a helper that this one calls has told it
         return None
-    made = CompileError(f"helper {helper.__qualname__} does not compile: {_summary(str(error))}")
+    made = CompileError(
+        f"helper {helper.__qualname__} does not compile: {_summary(str(error), helper)}"
+    )
     setattr(made, _INNERMOST, lines)
     return made
 

@@ -26,6 +26,7 @@ from nbtc.layout.tensormap_description import (
     TensorMapDescription,
     element_name,
 )
+from nbtc.spelling import checked
 
 _log = logging.getLogger("nbtc")
 
@@ -64,6 +65,7 @@ class TensorMap:
         self._encoder: list[Encoder] = []  # shared by all maps that differ by address only
 
     @classmethod
+    @checked
     def tiled(
         cls,
         array: Any,
@@ -117,6 +119,7 @@ class TensorMap:
         return cls(description, array, view)
 
     @classmethod
+    @checked
     def im2col(
         cls,
         array: Any,
@@ -177,6 +180,7 @@ class TensorMap:
         return cls(description, array, view)
 
     @classmethod
+    @checked
     def described(
         cls,
         shape: Sequence[int],

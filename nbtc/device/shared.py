@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 from nbtc.dtypes import Dtype, canonical
 from nbtc.errors import LayoutError
 from nbtc.layout import swizzle as swizzles
+from nbtc.spelling import checked
 
 BASE_ALIGNMENT = 1024
 """Alignment in bytes of the start of dynamic shared memory, the repeat of the 128B swizzle."""
@@ -90,6 +91,7 @@ def _stages(stages: Any, what: str) -> None:
         raise LayoutError(f"{what}: stages={stages!r}; must be an integer >= 1 or None")
 
 
+@checked
 def tile(dtype: Any, shape: Any, *, swizzle: str = "none", stages: int | None = None) -> Piece:
     """Describe a tile that TMA or the tensor cores read or write.
 
@@ -111,6 +113,7 @@ def barriers(count: int) -> Piece:
     return Piece(canonical("uint64"), (1,), count, 8, is_barrier=True)
 
 
+@checked
 def array(dtype: Any, shape: Any, *, alignment: int = 16) -> Piece:
     """Describe an array that threads read and write; ``layout.name.array`` is a Numba array."""
     if alignment < 1 or alignment & (alignment - 1) or alignment > BASE_ALIGNMENT:

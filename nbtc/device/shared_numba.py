@@ -19,6 +19,7 @@ from nbtc.ptx import narrow_floats
 from nbtc.ptx.kinds import U32_KIND
 from nbtc.ptx.operands import to_register
 from nbtc.ptx.types_numba import SHARED, AddressModel, AddressType
+from nbtc.spelling import meant
 
 SYMBOL = "nbtc_dynamic_shared"
 """Name of the dynamic shared-memory symbol in PTX, before the bytes of the layout."""
@@ -63,6 +64,7 @@ class _LayoutAttributes(AttributeTemplate):
         if attr not in typ.layout.pieces:
             raise LayoutError(
                 f"shared memory has no piece {attr!r}; pieces: {', '.join(typ.layout)}"
+                f"{meant(attr, typ.layout)}"
             )
         return PieceType(typ.layout.pieces[attr], attr)
 

@@ -13,8 +13,11 @@ from nbtc.gemm import blackwell
 from nbtc.gemm.blackwell_config import BlackwellConfig
 from nbtc.gemm.config import HopperConfig
 from nbtc.gemm.hopper import make_kernel
-from nbtc.gemm.matmul import choose, matmul
-from nbtc.gemm.quantized import Quantized, quantize
+from nbtc.gemm.matmul import choose
+from nbtc.gemm.matmul import matmul as _matmul
+from nbtc.gemm.quantized import Quantized
+from nbtc.gemm.quantized import quantize as _quantize
+from nbtc.spelling import checked
 from nbtc.tensormap import TensorMap
 
 __all__ = [
@@ -28,6 +31,9 @@ __all__ = [
     "matmul",
     "quantize",
 ]
+
+matmul = checked(_matmul)
+quantize = checked(_quantize)
 
 TARGETS = ("sm_90a", "sm_100a")
 """Targets that :func:`compile` has a kernel for, one a chip."""

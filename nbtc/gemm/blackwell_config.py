@@ -16,6 +16,7 @@ from nbtc.layout.instruction_descriptor import InstructionDescriptor
 from nbtc.layout.matrix_descriptor import OperandTile
 from nbtc.layout.scale_factors import TILE_BYTES
 from nbtc.layout.tensor_memory import COLUMNS
+from nbtc.spelling import checked
 
 EPILOGUE_WARPS = 4
 """Warps that read the accumulator, one for each 32 lanes of tensor memory."""
@@ -69,6 +70,7 @@ def kind_of(dtype: str, b_dtype: str, block: int, scale: str) -> str:
     return "mxf4" if both == {"float4_e2m1fn"} else "mxf8f6f4"
 
 
+@checked
 @dataclass(frozen=True)
 class BlackwellConfig:
     """One configuration of the warp-specialised Blackwell GEMM, C = A B.

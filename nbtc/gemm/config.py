@@ -11,6 +11,7 @@ from nbtc.device.mma import operand_tile
 from nbtc.dtypes import canonical
 from nbtc.errors import LayoutError
 from nbtc.layout.matrix_descriptor import OperandTile
+from nbtc.spelling import checked
 
 REGISTERS_PER_SM = 65536
 REGISTERS_BESIDE_ACCUMULATORS = 40
@@ -50,6 +51,7 @@ def _integers(name: str, value: Any, count: int, meaning: str) -> tuple[int, ...
     return tuple(_integer(f"an entry of {name}", v) for v in value)
 
 
+@checked
 @dataclass(frozen=True)
 class HopperConfig:
     """One configuration of the warp-specialised Hopper GEMM, C = A B.

@@ -17,6 +17,7 @@ from nbtc.ptx.types_numba import (
     TensorMapType,
     _cast_width,
 )
+from nbtc.spelling import meant
 
 _SCALARS = {
     "u16": types.uint16,
@@ -60,7 +61,7 @@ def binding_problem(signature: inspect.Signature, keywords: Iterable[str], error
     """
     unknown = [name for name in keywords if name not in signature.parameters]
     if unknown:
-        return f"no parameter {unknown[0]!r}"
+        return f"no parameter {unknown[0]!r}{meant(unknown[0], signature.parameters)}"
     return str(error)
 
 
