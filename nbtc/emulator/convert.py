@@ -199,6 +199,10 @@ def _float_to_float(
             x = floats.bf16_to_f32(x)
         return floats.ftz(x) if ftz and src == "f32" else x
 
+    if (dst, src) == ("f32", "f16") and integral is None:
+        widened = floats.f16_widened()
+        return lambda x: finish(widened.take(x.view(np.uint16)))
+
     def convert(x: Row) -> Row:
         value = load(x)
         if integral is not None:
@@ -211,6 +215,8 @@ def _float_to_float(
         if dst == "f32":
             if src == "f64" and mode not in ("", "rn"):
                 return finish(floats.round_f32(value, mode))
+            if src == "bf16" and ftz:
+                value = np.where(np.isnan(value), floats.NAN32, value)
             return finish(value.astype(np.float32))
         return narrow16(finish(value), dst, mode or "rn", satfinite)
 
@@ -251,27 +257,30 @@ def narrow16(value: Row, dst: str, mode: str, satfinite: bool) -> Row:
 
 
 def _tf32(mode: str, relu: bool, satfinite: bool) -> Callable[[Row], Row]:
-    def convert(x: Row) -> Row:
+    """Round to tf32; ``.rna`` consists of integer instructions, which keep the payload of a NaN."""
+    kept, exponent = np.uint32(0xFFFFE000), np.uint32(0x7F800000)
+
+    def away(x: Row) -> Row:
         bits = x.view(np.uint32)
-        if mode == "rna":
-            out = bits + np.uint32(0x1000)
-        elif mode == "rn":
-            out = bits + np.uint32(0xFFF) + ((bits >> np.uint32(13)) & np.uint32(1))
-        else:
-            out = bits
-        out = out & np.uint32(0xFFFFE000)
-        out = np.where(np.isinf(x), bits, out)
+        out = np.where(np.isfinite(x), bits + np.uint32(0x1000), bits) & kept
         if satfinite:
-            over = (out & np.uint32(0x7F800000)) == 0x7F800000
-            out = np.where(
-                over & ~np.isnan(x), (bits & np.uint32(0x80000000)) | np.uint32(0x7F7FE000), out
-            )
-        out = np.where(np.isnan(x), np.uint32(0x7FFFE000), out)
-        if relu:
-            out = np.where((bits >> np.uint32(31) != 0) & ~np.isnan(x), np.uint32(0), out)
+            out = np.where(out & exponent == exponent, out - np.uint32(0x2000), out)
         return out
 
-    return convert
+    def convert(x: Row) -> Row:
+        bits = x.view(np.uint32)
+        out = bits
+        if mode == "rn":
+            out = bits + np.uint32(0xFFF) + ((bits >> np.uint32(13)) & np.uint32(1))
+        out = np.where(np.isinf(x), bits, out & kept)
+        if satfinite:
+            over = out & exponent == exponent
+            out = np.where(over, (bits & np.uint32(0x80000000)) | np.uint32(0x7F7FE000), out)
+        if relu:
+            out = np.where(bits >> np.uint32(31) != 0, np.uint32(0), out)
+        return np.where(np.isnan(x), np.uint32(0x7FFFE000), out)
+
+    return away if mode == "rna" else convert
 
 
 def pack2(ins: Instruction, dst: str) -> Callable[[Row, Row], Row]:

@@ -8,6 +8,7 @@ are computed in float64 and rounded once.
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,15 @@ _SPLIT = 134217729.0
 def bf16_to_f32(bits: np.ndarray) -> np.ndarray:
     """Widen bfloat16 bit patterns."""
     return (bits.astype(U32) << U32(16)).view(F32)
+
+
+@cache
+def f16_widened() -> np.ndarray:
+    """Give the float32 of every float16 pattern as hardware widens it: every NaN is 0x7FFFFFFF."""
+    out = np.arange(1 << 16, dtype=U16).view(F16).astype(F32)
+    out[np.isnan(out)] = NAN32
+    out.flags.writeable = False
+    return out
 
 
 def f32_to_bf16(x: np.ndarray, mode: str = "rn") -> np.ndarray:

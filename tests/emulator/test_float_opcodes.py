@@ -486,6 +486,49 @@ def test_tf32():
                 assert abs(g) <= abs(v)
 
 
+# As an H200 gave them; `.rna.satfinite` and the payload's low bits as ptxas spells them out.
+NANS = [
+    ("cvt.f32.f16", "u2", "u4", {0x7C01: 0x7FFFFFFF, 0x7E00: 0x7FFFFFFF, 0xFC01: 0x7FFFFFFF}),
+    ("cvt.ftz.f32.f16", "u2", "u4", {0x7C01: 0x7FFFFFFF, 0xFE00: 0x7FFFFFFF}),
+    ("cvt.sat.f32.f16", "u2", "u4", {0x7C01: 0, 0xFE00: 0}),
+    ("cvt.f32.bf16", "u2", "u4", {0x7F81: 0x7F810000, 0xFFC0: 0xFFC00000, 0x7FFF: 0x7FFF0000}),
+    ("cvt.ftz.f32.bf16", "u2", "u4", {0x7F81: 0x7FFFFFFF, 0xFFC0: 0x7FFFFFFF}),
+    ("cvt.rn.bf16.f16", "u2", "u2", {0x7C01: 0x7FFF, 0xFE00: 0x7FFF}),
+    ("cvt.rn.f16.f32", "u4", "u2", {0x7F800001: 0x7FFF, 0xFFC00000: 0x7FFF}),
+    ("cvt.rz.f16.f32", "u4", "u2", {0x7F800001: 0x7FFF, 0xFFC00000: 0x7FFF}),
+    ("cvt.rn.satfinite.f16.f32", "u4", "u2", {0x7F810000: 0x7FFF, 0xFFC00000: 0x7FFF}),
+    ("cvt.rn.relu.f16.f32", "u4", "u2", {0x7F810000: 0x7FFF, 0xFFC00000: 0x7FFF}),
+    ("cvt.rn.bf16.f32", "u4", "u2", {0x7F800001: 0x7FFF, 0xFFC00000: 0x7FFF}),
+    ("cvt.rz.bf16.f32", "u4", "u2", {0x7F800001: 0x7FFF, 0xFFC00000: 0x7FFF}),
+    ("cvt.rn.relu.bf16.f32", "u4", "u2", {0x7F810000: 0x7FFF, 0xFFC00000: 0x7FFF}),
+    ("cvt.rna.tf32.f32", "u4", "u4",
+     {0x7F810000: 0x7F810000, 0xFFC01FFF: 0xFFC00000, 0x7FFFFFFF: 0x7FFFE000,
+      0x7F801FFF: 0x7F800000, 0x7F800000: 0x7F800000, 0xFF800000: 0xFF800000}),
+    ("cvt.rna.satfinite.tf32.f32", "u4", "u4",
+     {0x7F810000: 0x7F80E000, 0xFFC00000: 0xFFBFE000, 0xFF800000: 0xFF7FE000,
+      0x7F7FFFFF: 0x7F7FE000}),
+    ("cvt.rn.tf32.f32", "u4", "u4", {0x7F810000: 0x7FFFE000, 0xFFC00000: 0x7FFFE000}),
+    ("cvt.rz.tf32.f32", "u4", "u4", {0x7F810000: 0x7FFFE000, 0xFFC00000: 0x7FFFE000}),
+    ("cvt.rn.relu.tf32.f32", "u4", "u4", {0x7F810000: 0x7FFFE000, 0xFFC00000: 0x7FFFE000}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("op", "source", "target", "patterns"), NANS, ids=[n[0] for n in NANS])
+def test_patterns_of_nan(op, source, target, patterns):
+    x = np.resize(np.array(list(patterns), source), 32)
+    want = np.resize(np.array(list(patterns.values()), target), 32)
+    got = run_op(f"{op} $0, $1;", [np.dtype(target)], [x])[0]
+    np.testing.assert_array_equal(got, want)
+
+
+def test_half_to_single_of_numbers():
+    x = np.arange(1 << 16, dtype=np.uint16)
+    x = x[~np.isnan(x.view(np.float16))]
+    for part in np.resize(x, (1985, 32))[::50]:
+        got = run_op("cvt.f32.f16 $0, $1;", [np.float32], [part])[0]
+        np.testing.assert_array_equal(got, part.view(np.float16).astype(np.float32))
+
+
 def test_narrow_formats():
     a, b = floats("f32", "n1", special=False), floats("f32", "n2", special=False)
     for target, dtype in (("e4m3x2", ml_dtypes.float8_e4m3fn), ("e5m2x2", ml_dtypes.float8_e5m2)):

@@ -5,9 +5,10 @@
     register = cvt("f16x2", "f32", [a, b], rounding="rn")        # whole instructions, uint32[]
 
 Formats: f16, bf16, tf32 (an f32 pattern), e4m3, e5m2, e2m3, e3m2, e2m1, ue8m0. Packed forms put
-the first source on top. NaN results are canonical: 0x7FFF (f16, bf16), 0x7FFFFFFF (tf32), 0x7F
-(e4m3, e5m2), 0xFF (ue8m0); formats without NaN give +MAX. Where ``rs`` takes its random bits for
-8-, 6- and 4-bit results is not documented in text: a and b use the same upper bits here.
+the first source on top. NaN results are canonical: 0x7FFF (f16, bf16), 0x7FFFE000 (tf32; ``rna``
+keeps the payload's upper bits), 0x7F (e4m3, e5m2), 0xFF (ue8m0); formats without NaN give +MAX.
+Where ``rs`` takes its random bits for 8-, 6- and 4-bit results is not documented in text: a and b
+use the same upper bits here.
 """
 
 from __future__ import annotations
@@ -133,7 +134,10 @@ def narrow(
     pattern = np.where(is_nan, form.largest if form.nan is None else form.nan, pattern)
     if kind == "tf32":
         pattern = pattern << 13
-        pattern = np.where(is_nan, 0x7FFFFFFF, pattern)
+        if rounding == "rna":
+            # Integer instructions do it: they mask, and for satfinite take one unit off.
+            masked = (bits & 0xFFFFE000) - (0x2000 if satfinite else 0)
+            pattern = np.where(is_nan, masked, pattern)
     return pattern.astype(np.uint32)
 
 

@@ -85,7 +85,9 @@ def test_tf32():
     np.testing.assert_array_equal(narrow(values, "tf32", "rn"), even)
     np.testing.assert_array_equal(narrow(values, "tf32", "rz"), bits & 0xFFFFE000)
     assert narrow(np.float32([3.4028235e38]), "tf32", "rna", satfinite=True)[0] == 0x7F7FE000
-    assert narrow(np.float32([np.nan]), "tf32", "rna")[0] == 0x7FFFFFFF
+    nan = np.uint32([0x7F810000, 0xFFC01FFF, 0x7FFFFFFF]).view(np.float32)
+    assert narrow(nan, "tf32", "rna").tolist() == [0x7F810000, 0xFFC00000, 0x7FFFE000]
+    assert narrow(nan, "tf32", "rn").tolist() == [0x7FFFE000] * 3
 
 
 def test_special_values():
