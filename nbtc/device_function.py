@@ -20,6 +20,7 @@ from nbtc import fingerprint, numba_compat
 from nbtc.diagnostics import unknown_name
 from nbtc.errors import CompileError
 from nbtc.ptx.operands import binding_problem
+from nbtc.routine import Routine
 from nbtc.source_lines import PythonLine
 
 P = ParamSpec("P")
@@ -71,7 +72,7 @@ class _Overload:
         self.result = result
 
 
-class DeviceFunction(Generic[P, R]):
+class DeviceFunction(Routine, Generic[P, R]):
     """A function that kernels of ``nbtc.jit`` and ``numba.cuda.jit`` can call.
 
     It is compiled for the target of the kernel that calls it, with its own line information, and

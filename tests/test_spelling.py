@@ -14,6 +14,7 @@ from nbtc.device import mma
 from nbtc.errors import CompileError, InstructionError, LayoutError
 from nbtc.gemm import BlackwellConfig, HopperConfig
 from nbtc.intrinsics import mbarrier, tma
+from nbtc.jit import jit
 from nbtc.spelling import checked, meant
 
 layout = shared.Layout(full=shared.barriers(2))
@@ -74,7 +75,7 @@ def test_other_wrong_calls_are_told_by_python():
 
 
 def test_signatures_and_texts_stay():
-    for function in (nbtc.jit.jit, nbtc.matmul, TensorMap.tiled, HopperConfig, kernel.compile):
+    for function in (jit, nbtc.matmul, TensorMap.tiled, HopperConfig, kernel.compile):
         assert function.__doc__
         assert not {"args", "options"} & set(inspect.signature(function).parameters)
     assert list(inspect.signature(nbtc.matmul).parameters)[:3] == ["a", "b", "out"]

@@ -34,6 +34,7 @@ from typing import Any, Literal, ParamSpec, TypeVar, get_args, get_origin
 from nbtc.arch import Requirement
 from nbtc.errors import InstructionError
 from nbtc.ptx.kinds import Checked, Imm, Kind, Regs
+from nbtc.routine import Routine
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -141,7 +142,7 @@ MISSING = object()
 
 
 @dataclass(eq=False)
-class Instruction:
+class Instruction(Routine):
     """A declared PTX instruction. Calling one outside a kernel is an error."""
 
     func: Callable[..., Any]

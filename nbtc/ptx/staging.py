@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
@@ -29,9 +30,12 @@ from nbtc.ptx.kinds import U32_KIND
 from nbtc.ptx.operands import binding_problem, to_register
 from nbtc.ptx.spec import Instruction
 from nbtc.ptx.types_numba import BY_SPACE, AddressType
+from nbtc.routine import Routine
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+_EMITTER_TEXT = re.compile(r"^ +e: given by the compiler\.\n", re.MULTILINE)
 
 
 class Value:
@@ -225,7 +229,7 @@ def constant_of(ty: Any) -> Any:
     raise ValueError(str(ty))
 
 
-class _Staged(_Intrinsic):
+class _Staged(_Intrinsic, Routine):
     """A staged function as Numba sees it."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -310,6 +314,9 @@ def staged(
         )
         made = _Staged(func.__name__, define, prefer_literal=True, target="cuda")
         functools.update_wrapper(made, func)
+        # What a kernel passes: the emitter comes from the compiler.
+        made.__signature__ = call_signature
+        made.__doc__ = _EMITTER_TEXT.sub("", func.__doc__ or "") or None
         made._register()
         return cast("Callable[P, R]", made)
 

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
+import pkgutil
+import pydoc
+import re
+
 import numpy as np
 import pytest
 from numba.cuda import types
 from numba.cuda.types import int32, uint32
 
 import nbtc
+from nbtc.device import pipeline
 from nbtc.errors import InstructionError
+from nbtc.intrinsics import mbarrier
 from nbtc.ptx import registers
-from nbtc.ptx.staging import constant_of, staged
+from nbtc.ptx.staging import _Staged, constant_of, staged
 
 
 @pytest.fixture(autouse=True)
@@ -177,3 +185,43 @@ def test_from_python():
     with pytest.raises(InstructionError, match="arithmetic emits code: call it inside a kernel"):
         arithmetic(1, 2)
     assert arithmetic.__doc__.startswith("Every operator")
+
+
+def public_staged():
+    """Return every staged function that a kernel can name, by ``module.name``."""
+    found = {}
+    for module in pkgutil.walk_packages(nbtc.__path__, "nbtc."):
+        if not module.name.startswith(("nbtc.device.", "nbtc.ptx.", "nbtc.gemm.")):
+            continue
+        for name, value in vars(importlib.import_module(module.name)).items():
+            if isinstance(value, _Staged) and not name.startswith("_"):
+                found[f"{value.__module__}.{name}"] = value
+    return found
+
+
+STAGED = public_staged()
+
+
+def test_the_staged_functions_are_found():
+    assert {"nbtc.device.mma.block", "nbtc.ptx.registers.zeros"} <= STAGED.keys()
+    assert len(STAGED) > 30
+
+
+@pytest.mark.parametrize("name", sorted(STAGED))
+def test_help_shows_what_a_kernel_passes(name):
+    function = STAGED[name]
+    written = list(inspect.signature(function.__wrapped__).parameters)
+    shown = list(inspect.signature(function).parameters)
+    assert shown == written[1:]
+    page = pydoc.plain(pydoc.render_doc(function)).splitlines()
+    assert page[2] == f"{function.__name__}{inspect.signature(function)}"
+    text = "\n".join(page)
+    assert "typingctx" not in text
+    assert not re.search(r"^\s+e: ", text, re.MULTILINE)
+    assert not re.search(r"Args:\n( *\n| *Returns:|\Z)", text)
+
+
+def test_help_of_instructions_and_helpers_starts_with_their_signature():
+    for function in (mbarrier.arrive, pipeline.wait):
+        page = pydoc.plain(pydoc.render_doc(function)).splitlines()
+        assert page[2] == f"{function.__name__}{inspect.signature(function)}"
