@@ -8,9 +8,10 @@ import sys
 import numpy as np
 import pytest
 from numba import cuda
+from numba.cuda import types
 
 import nbtc
-from nbtc import ptxas
+from nbtc import gemm, ptxas, testing
 from nbtc.errors import CompileError
 
 
@@ -52,6 +53,21 @@ def test_a_saved_kernel_is_the_one_that_runs(file, monkeypatch):
     assert (x == 2 * np.arange(32)).all()
     with pytest.raises(CompileError, match="assembled"):
         kernel.compile("float64[::1]")  # the refusal works
+
+
+def test_matmul_runs_a_loaded_kernel(tmp_path, monkeypatch):
+    monkeypatch.setenv("NBTC_EMULATE", "1")
+    monkeypatch.setenv("NBTC_CACHE_DIR", "")
+    config = gemm.HopperConfig(tile=(64, 32, 32), stages=2, consumers=1, cluster=(1, 1), group=5)
+    i32 = types.int32
+    signature = (*[nbtc.TensorMap] * 3, i32, i32, i32, types.none, types.Tuple(()))
+    kernel = gemm.make_kernel(config)
+    kernel.save(tmp_path / "gemm.nbtc", *signature, arch="sm_90a")
+    kernel.load(tmp_path / "gemm.nbtc", *signature)
+    monkeypatch.setenv("NBTC_PTXAS", "/nowhere/ptxas")
+    a = testing.random_normal((64, 64), "bfloat16", seed=1)
+    b = testing.random_normal((32, 64), "bfloat16", seed=2).T
+    testing.assert_close(nbtc.matmul(a, b, config=config), testing.matmul_reference(a, b))
 
 
 def test_no_tool_is_needed_to_load(file):

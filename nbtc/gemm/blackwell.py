@@ -26,11 +26,10 @@ from nbtc.intrinsics import address, clc, cluster, fence, mbarrier, sync, tcgen0
 from nbtc.jit import Kernel, jit
 
 
-@functools.lru_cache(maxsize=256)
 def make_kernel(
     config: BlackwellConfig, function: Callable[..., Any] | None = None, arch: str = "sm_100a"
 ) -> Kernel:
-    """Return the kernel of one configuration.
+    """Return the kernel of one configuration, the same object each time.
 
     Its arguments are ``(a_map, b_map, c_map, sfa_map, sfb_map, m, n, k, extra)``: tensor maps of A,
     B and C with the boxes of the configuration, maps of the scale factors (None without), the
@@ -43,6 +42,11 @@ def make_kernel(
             product itself.
         arch: target where the caller of the kernel names none.
     """
+    return _make_kernel(config, function, arch)
+
+
+@functools.lru_cache(maxsize=256)
+def _make_kernel(config: BlackwellConfig, function: Callable[..., Any] | None, arch: str) -> Kernel:
     # Compile-time constants of the kernel are bare names.
     layout = config.layout
     TILE_M, TILE_N, TILE_K = config.tile

@@ -23,9 +23,8 @@ from nbtc.jit import Kernel, device, jit
 from nbtc.ptx import registers
 
 
-@functools.lru_cache(maxsize=256)
 def make_kernel(config: HopperConfig, function: Callable[..., Any] | None = None) -> Kernel:
-    """Return the kernel of one configuration.
+    """Return the kernel of one configuration, the same object each time.
 
     Its arguments are ``(a_map, b_map, c_map, m, n, k, order, extra)``: tensor maps of A, B and C
     with the boxes of the configuration, the sizes as int32, the list of tiles of a Hilbert schedule
@@ -36,6 +35,11 @@ def make_kernel(config: HopperConfig, function: Callable[..., Any] | None = None
         function: epilogue, a device function of (value, row, column, *extra); None stores the
             product itself.
     """
+    return _make_kernel(config, function)
+
+
+@functools.lru_cache(maxsize=256)
+def _make_kernel(config: HopperConfig, function: Callable[..., Any] | None) -> Kernel:
     # Compile-time constants of the kernel are bare names.
     layout = config.layout
     TILE_M, TILE_N, TILE_K = config.tile
