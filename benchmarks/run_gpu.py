@@ -34,6 +34,7 @@ SECTIONS = {
     "correctness": ("gpu.correctness", 150),
     "carried": ("gpu.carried", 40),
     "agreement": ("gpu.agreement", 90),
+    "racecheck": ("gpu.racecheck", 90),
     "perf": ("gpu.performance", 120),
     "migration": ("gpu.migration", 60),
     "host": ("gpu.host", 40),
@@ -175,7 +176,8 @@ def _child(options: argparse.Namespace) -> int:
 
     try:
         module = import_module(SECTIONS[options.child][0])
-        context = common.Context(libraries.pick(), options.seconds, options.smoke)
+        folder = Path(options.json).resolve().parent
+        context = common.Context(libraries.pick(), options.seconds, options.smoke, folder)
         result = module.run(context)
         result.setdefault("library", f"{context.library.name} {context.library.version}".strip())
     except Exception as error:  # whatever it is, it goes into the result

@@ -23,7 +23,6 @@ import functools
 import json
 import multiprocessing
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -44,7 +43,6 @@ if __package__ in (None, ""):
 
 from . import (
     agreement_kernels,
-    agreement_races,
     agreement_tma,
     agreement_warp,
     agreement_wgmma,
@@ -363,63 +361,6 @@ def _verdict(case: Case, i: int, where: Path, output: Path) -> tuple[str, str, f
     return state, detail, max(result["worst"] or 0.0 for result in results)
 
 
-# -- racecheck -----------------------------------------------------------------------------------
-
-
-def races(seconds: float, smoke: bool) -> dict[str, Any]:
-    """Compare racecheck's verdict on small kernels with the emulator's."""
-    from .sanitizer import find
-
-    emulated = {case.name: _has_race(case) for case in agreement_races.cases()}
-    program = None if smoke else find()
-    result: dict[str, Any] = {"emulator": emulated, "racecheck": None, "disagree": []}
-    for name, (_, wanted) in agreement_races.BODIES.items():
-        if emulated[name] != wanted:
-            result["disagree"].append(f"{name}: the emulator says {emulated[name]}")
-    if program is None:
-        result["note"] = "compute-sanitizer is not installed on this machine"
-        return result
-    command = [program, "--tool", "racecheck", "--racecheck-report", "all", sys.executable,
-               str(Path(__file__).resolve()), "races"]  # fmt: skip
-    child = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
-    )
-    try:
-        text, _ = child.communicate(timeout=seconds)
-    except subprocess.TimeoutExpired:
-        result["note"] = f"racecheck did not end within {seconds:.0f} s"
-        return result
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
-    if "races: done" not in text or "RACECHECK SUMMARY" not in text:
-        result["note"] = "racecheck did not run: " + "\n".join(text.splitlines()[-8:])
-        return result
-    result["racecheck"] = seen = reported(text, emulated)
-    result["disagree"] += [
-        f"{name}: emulator {emulated[name]}, racecheck {seen[name]}"
-        for name in emulated if emulated[name] != seen[name]
-    ]  # fmt: skip
-    return result
-
-
-def reported(text: str, names: Iterable[str]) -> dict[str, bool]:
-    """Return for which kernels a text of racecheck reports a hazard."""
-    lines = [line for line in text.splitlines() if re.search(r"hazard|Race reported| at ", line)]
-    return {name: any(re.search(rf"\brace_{name}\b", line) for line in lines) for name in names}
-
-
-def _has_race(case: Any) -> bool:
-    from .agreement_case import Emulated
-
-    try:
-        case.emulate()
-    except Emulated:
-        return True
-    return False
-
-
 # -- the section ---------------------------------------------------------------------------------
 
 
@@ -431,7 +372,7 @@ def run(context: Any) -> dict[str, Any]:
     families: dict[str, dict[str, Any]] = {}
     with (
         tempfile.TemporaryDirectory() as scratch,
-        ThreadPoolExecutor(len(GROUPS) + 1) as threads,
+        ThreadPoolExecutor(len(GROUPS)) as threads,
     ):
 
         def timed(group: str) -> tuple[str, float]:
@@ -446,50 +387,42 @@ def run(context: Any) -> dict[str, Any]:
 
         # Contexts of several processes share the GPU; what faults in one does not reach another.
         running = {group: threads.submit(timed, group) for group in GROUPS}
-        racing = threads.submit(races, max(5.0, min(30.0, context.left - 6)), smoke)
         workers = max(1, (os.cpu_count() or 2) - len(GROUPS))
         pool, futures = start_preparing(where, smoke, workers)
         outcomes = {group: future.result() for group, future in running.items()}
-        checked = racing.result()
         if pool:
             wait(futures, timeout=max(0.0, context.left - 3))
             pool.shutdown(wait=False, cancel_futures=True)
         for group in GROUPS:
             families.update(judge(group, where, Path(scratch, group), smoke))
     return {
-        "status": _status(families, checked),
+        "status": _status(families),
         "families": families,
-        "races": checked,
         "seconds": {group: seconds for group, (_, seconds) in outcomes.items()},
         "troubles": {group: trouble for group, (trouble, _) in outcomes.items() if trouble},
         "emulated_here": len(futures),
         "sources": fingerprint(("nbtc/emulator", "nbtc/layout"))[:12],
-        "summary": _summary(families, checked),
+        "summary": _summary(families),
     }
 
 
-def _status(families: dict[str, dict[str, Any]], checked: dict[str, Any]) -> str:
+def _status(families: dict[str, dict[str, Any]]) -> str:
     wrong = any(f["mismatch"] or f["not_run"] for f in families.values())
     for name, family in families.items():
         for line in family["differences"][:6]:
             print(f"DIFFERENT {name}: {line}", flush=True)
-    for line in checked["disagree"]:
-        print(f"DIFFERENT races: {line}", flush=True)
-    return "failed" if wrong or checked["disagree"] else "ok"
+    return "failed" if wrong else "ok"
 
 
-def _summary(families: dict[str, dict[str, Any]], checked: dict[str, Any]) -> str:
+def _summary(families: dict[str, dict[str, Any]]) -> str:
     total: collections.Counter[str] = collections.Counter()
     for family in families.values():
         total.update({key: family[key] for key in ("cases", "equal", "within", "mismatch",
                                                    "not_run")})  # fmt: skip
     parts = [f"{name} {f['equal'] + f['within']}/{f['cases']}" for name, f in families.items()]
-    raced = checked["racecheck"]
-    agreed = "not run" if raced is None else f"{len(raced) - len(checked['disagree'])}/{len(raced)}"
     return (
         f"{total['cases']} cases: {total['equal']} equal, {total['within']} within tolerance, "
-        f"{total['mismatch']} different, {total['not_run']} not run ({', '.join(parts)}); "
-        f"racecheck {agreed}"
+        f"{total['mismatch']} different, {total['not_run']} not run ({', '.join(parts)})"
     )
 
 
@@ -503,11 +436,6 @@ def main(argv: list[str]) -> int:
         return prepare(where, smoke)
     if words[:1] == ["hardware"] and len(words) == 5:
         return hardware(words[1], Path(words[2]), Path(words[3]), int(words[4]), smoke)
-    if words == ["races"]:
-        for case in agreement_races.cases():
-            case.hardware(case.cubin())
-        print("races: done", flush=True)
-        return 0
     print(__doc__)
     return 2
 

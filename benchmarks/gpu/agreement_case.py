@@ -146,12 +146,8 @@ class PtxCase:
 
         return ptxas.assemble(self.ptx, arch.parse("sm_90a"), lineinfo=False).cubin
 
-    def emulate(self, seed: int = 0) -> list[np.ndarray]:
-        """Run on the emulator.
-
-        Raises:
-            Emulated: it has findings.
-        """
+    def report(self, seed: int = 0) -> tuple[Any, list[np.ndarray]]:
+        """Run on the emulator; return its report and all arrays."""
         from nbtc import emulator
 
         arrays = [array.copy() for array in self.arrays]
@@ -160,6 +156,15 @@ class PtxCase:
             self.ptx, self.entry, grid=self.grid, block=self.threads, args=args, seed=seed,
             checks=self.checks,
         )  # fmt: skip
+        return report, arrays
+
+    def emulate(self, seed: int = 0) -> list[np.ndarray]:
+        """Run on the emulator.
+
+        Raises:
+            Emulated: it has findings.
+        """
+        report, arrays = self.report(seed)
         if report.findings:
             raise Emulated("; ".join(str(f.message) for f in report.findings[:3])[:400])
         return [arrays[i] for i in self.results]

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import nbtc
@@ -41,12 +42,14 @@ class Context:
         library: see ``libraries``.
         seconds: time that the section may take; it stops by itself.
         smoke: tiny sizes, to test the script without a GPU.
+        results: folder of the results, for what is too long for the file.
         started: monotonic time of the start.
     """
 
     library: Any
     seconds: float
     smoke: bool = False
+    results: Path = Path("benchmarks/results")
     started: float = field(default_factory=time.monotonic)
 
     @property

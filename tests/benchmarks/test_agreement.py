@@ -11,12 +11,11 @@ import pytest
 from gpu import (
     agreement,
     agreement_kernels,
-    agreement_races,
     agreement_tma,
     agreement_warp,
     agreement_wgmma,
 )
-from gpu.agreement_case import Emulated, Tolerance
+from gpu.agreement_case import Tolerance
 
 
 def raw(array):
@@ -160,22 +159,3 @@ def test_a_case_that_hangs_costs_only_itself(two_cases, tmp_path, monkeypatch):
     assert agreement.run_group("two", tmp_path, tmp_path, 60, False) == ""
     assert (tmp_path / "0.txt").read_text() == "no end within 2 s"
     assert (tmp_path / "1.npz").exists()
-
-
-@pytest.mark.parametrize("case", list(agreement_races.cases()), ids=lambda case: case.name)
-def test_the_emulator_finds_the_races_and_no_others(case):
-    if agreement_races.BODIES[case.name][1]:
-        with pytest.raises(Emulated):
-            case.emulate()
-    else:
-        case.emulate()
-
-
-def test_racecheck_is_read_by_kernel():
-    text = (
-        "========= Error: Race reported between Write access at race_copy_no_wait+0x40 and\n"
-        "=========     Read access at race_copy_no_wait+0x90 [128 hazards]\n"
-        "races: done\n========= RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)\n"
-    )
-    found = agreement.reported(text, ["copy_no_wait", "copy", "two_writers"])
-    assert found == {"copy_no_wait": True, "copy": False, "two_writers": False}
