@@ -31,7 +31,7 @@ if __package__ in (None, ""):
 
 from .agreement_races import SAMPLES, case_of, cases
 
-WORKERS = 6
+WORKERS = max(2, min(10, (os.cpu_count() or 2) - 4))
 KERNEL_SECONDS = 25.0
 """The most that one process gets."""
 OPTIONS = ("--tool", "racecheck", "--racecheck-report", "all", "--show-backtrace", "no")
