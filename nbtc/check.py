@@ -6,9 +6,8 @@ import os
 import runpy
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from nbtc.errors import NbtcError
@@ -17,7 +16,8 @@ from nbtc.errors import NbtcError
 def main(file: str, args: Sequence[str] = (), seed: int | None = None) -> int:
     """Run a script as ``__main__`` with all its launches on the emulator.
 
-    A finding does not stop the script: its report is printed and the script goes on.
+    A finding does not stop the script: its report is printed and the script goes on. An exception
+    of its own ends it, and is shown as Python would, without the frames of nbtc.
 
     Args:
         file: the script.
@@ -50,7 +50,8 @@ def main(file: str, args: Sequence[str] = (), seed: int | None = None) -> int:
     finally:
         set_report_hook(None)
     findings = sum(len(report.findings) for report in reports)
-    print(f"=== {path}: {len(reports)} launches, {findings} findings")
+    ending = f"; the script failed: {failed}" if failed else ""
+    print(f"=== {path}: {len(reports)} launches, {findings} findings{ending}")
     if findings or failed:
         return 1
     if not reports:
@@ -59,8 +60,8 @@ def main(file: str, args: Sequence[str] = (), seed: int | None = None) -> int:
     return 0
 
 
-def _run(path: Path, args: Sequence[str]) -> bool:
-    """Run the script as Python itself would; return whether it failed."""
+def _run(path: Path, args: Sequence[str]) -> str:
+    """Run the script as Python itself would; return what it failed with, or ``""``."""
     argv, search = sys.argv, sys.path[0]
     sys.argv = [str(path), *args]
     sys.path[0] = str(path.resolve().parent)
@@ -69,23 +70,37 @@ def _run(path: Path, args: Sequence[str]) -> bool:
     except SystemExit as end:
         if isinstance(end.code, str):
             print(end.code, file=sys.stderr)
-        return end.code not in (None, 0)
+        return "" if end.code in (None, 0) else f"SystemExit({end.code!r})"
     except NbtcError as error:
-        print(f"nbtc check: {type(error).__name__}: {error}", file=sys.stderr)
-        return True
+        frames = _own_frames(traceback.extract_tb(error.__traceback__), path)
+        where = f"{frames[-1].filename}:{frames[-1].lineno}: " if frames else ""
+        print(f"nbtc check: {where}{type(error).__name__}: {error}", file=sys.stderr)
+        return type(error).__name__
     except Exception as error:  # the script's own, shown as Python would
-        traceback.print_exception(type(error), error, _from_script(error.__traceback__, path))
-        return True
+        shown = traceback.TracebackException.from_exception(error)
+        _leave_out_frames(shown, path)
+        print("".join(shown.format()), end="", file=sys.stderr)
+        return type(error).__name__
     finally:
         sys.argv, sys.path[0] = argv, search
-    return False
+    return ""
 
 
-def _from_script(trace: TracebackType | None, path: Path) -> TracebackType | None:
-    """Drop the frames above the script's own; all are kept when it has none (a syntax error)."""
-    start = trace
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename == str(path):
-            return trace
-        trace = trace.tb_next
-    return start
+def _own_frames(
+    frames: Iterable[traceback.FrameSummary], path: Path
+) -> list[traceback.FrameSummary]:
+    """Return the frames of the script and of what it uses, without nbtc's and the importer's."""
+    package = str(Path(__file__).parent) + os.sep
+    return [
+        frame
+        for frame in frames
+        if frame.filename == str(path) or not frame.filename.startswith((package, "<frozen "))
+    ]
+
+
+def _leave_out_frames(shown: traceback.TracebackException, path: Path) -> None:
+    """Leave nbtc's frames out of a traceback, of its causes and of the members of a group."""
+    shown.stack = traceback.StackSummary.from_list(_own_frames(shown.stack, path))
+    for inner in (shown.__cause__, shown.__context__, *(getattr(shown, "exceptions", None) or ())):
+        if inner is not None:
+            _leave_out_frames(inner, path)

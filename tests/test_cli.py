@@ -164,19 +164,62 @@ def test_check_of_nothing_is_not_a_pass(tmp_path, capsys):
 def test_check_of_a_script_that_ends_itself(tmp_path, capsys, text, status):
     file = write(tmp_path, textwrap.dedent(GOOD) + text + "\n")
     assert cli.main(["check", file]) == status
-    err = capsys.readouterr().err
-    if text == "1 / 0":
-        assert err.startswith("Traceback")
-        assert "ZeroDivisionError" in err
-        assert "runpy" not in err
+    captured = capsys.readouterr()
+    last = captured.out.splitlines()[-1]
+    assert last.startswith(f"=== {file}: ")
+    assert ("the script failed" in last) == (status != 0)
+    if text == "def broken(:":
+        assert captured.err.startswith(f'  File "{file}", line ')
+        assert captured.err.endswith("SyntaxError: invalid syntax\n")
+        assert last.endswith("the script failed: SyntaxError")
+
+
+OWN_ERROR = """
+    import numpy as np, nbtc
+    from failing_neighbour import broken
+
+    class Bad:
+        @property
+        def __cuda_array_interface__(self):
+            broken()
+
+    @nbtc.jit
+    def kernel(x):
+        x[0] = 1
+
+    kernel[1, 1](np.zeros(1, np.float32))
+    try:
+        kernel[1, 1](Bad())
+    except KeyError as error:
+        raise ValueError("of the script") from error
+"""
+
+
+def test_check_shows_the_scripts_own_error_without_frames_of_nbtc(tmp_path, capsys):
+    (tmp_path / "failing_neighbour.py").write_text("def broken():\n    raise KeyError('deep')\n")
+    file = write(tmp_path, OWN_ERROR)
+    assert cli.main(["check", file]) == 1
+    out, err = capsys.readouterr()
+    assert out.endswith(f"=== {file}: 1 launches, 0 findings; the script failed: ValueError\n")
+    lines = Path(file).read_text().splitlines()
+    where = {text: f'  File "{file}", line {n}' for n, text in enumerate(lines, 1)}
+    frames = [line for line in err.splitlines() if line.startswith("  File ")]
+    assert [frame.split(", in ")[0] for frame in frames] == [
+        where["    kernel[1, 1](Bad())"],
+        where["        broken()"],
+        f'  File "{tmp_path / "failing_neighbour.py"}", line 2',
+        where['    raise ValueError("of the script") from error'],
+    ]
+    assert "KeyError: 'deep'\n\nThe above exception was the direct cause" in err
+    assert err.endswith("ValueError: of the script\n")
 
 
 def test_check_shows_an_error_of_nbtc_without_traceback(tmp_path, capsys):
     text = textwrap.dedent(GOOD).replace("add_one[1, 32](x)", "add_one[1, 2000](x)")
     assert cli.main(["check", write(tmp_path, text)]) == 1
     err = capsys.readouterr().err
-    assert err.startswith("nbtc check: ")
-    assert "2000" in err
+    line = 1 + text.splitlines().index("add_one[1, 2000](x)")
+    assert re.match(rf"nbtc check: \S+\.py:{line}: LaunchError: .*2000", err)
     assert "Traceback" not in err
 
 
