@@ -35,6 +35,7 @@ KINDS: dict[str, str] = {
     "barrier_count": "a named barrier's id or thread count is out of range",
     "cluster_barrier_partial": "a cluster barrier was not reached by all threads of the cluster",
     "cluster_barrier_order": "barrier.cluster.arrive or wait twice in a row by one thread",
+    "cluster_start": "shared memory of a CTA of the cluster is used before it is known to run",
     "aligned_divergence": "an .aligned instruction executed by part of a warp or warpgroup",
     "cta_exited": "a CTA exited while a peer or an asynchronous copy still uses its memory",
     # races

@@ -30,6 +30,7 @@ __all__ = [
     "LaunchSync",
     "WarpSync",
     "create_hooks",
+    "knows_started",
     "lane_bits",
     "note_incoming",
     "place",
@@ -71,6 +72,7 @@ class WarpSync:
         pending: Clocks read by relaxed operations; an acquire fence turns them into knowledge.
         executed: What is known to have been executed, though perhaps not ordered: enough to keep
             memory alive, which is all that a relaxed cluster barrier does.
+        started: Other CTAs of the cluster that need no further check of having started.
         shared_fences, global_fences: Proxy fences by state space.
         waits: Last successful wait on each mbarrier.
     """
@@ -85,6 +87,7 @@ class WarpSync:
         self.released: Clock = {}
         self.pending: Clock = {}
         self.executed: Clock = {}
+        self.started: set[int] = set()
         self.shared_fences = FenceLog()
         self.global_fences = FenceLog()
         self.tensormap_fences: dict[int, int] = {}
@@ -192,6 +195,21 @@ def region_sync(launch: LaunchSync, region: Region) -> RegionSync:
 def note_incoming(cta: Cta, agent: int, time: int, warp: Warp, ins: Instruction, what: str) -> None:
     """Note that another CTA touched the shared memory of ``cta``; checked when it exits."""
     cta.sync.state.setdefault("incoming", {})[agent, id(ins)] = (agent, time, warp, ins, what)
+
+
+def knows_started(warp: Warp, cta: Cta) -> bool:
+    """Say whether something before proves to the warp that another CTA has started."""
+    sync: WarpSync = warp.sync
+    if cta.rank in sync.started:
+        return True
+    clocks = (sync.clock, sync.executed, sync.pending)
+    if not any(w.sync.agent in clock for w in cta.warps for clock in clocks):
+        # A relaxed arrival reaches the other warps of a CTA by no clock, so that a completed
+        # cluster barrier is taken as proof, but for a warp that has arrived and not waited.
+        if not cta.cluster.sync["barrier"].generation or "cluster_generation" in sync.state:
+            return False
+    sync.started.add(cta.rank)
+    return True
 
 
 class Checks(Wording, Hooks):
@@ -322,12 +340,20 @@ class Checks(Wording, Hooks):
                       modify=True)  # fmt: skip
 
     def _remote(self, warp: Warp, cta: Cta, ins: Instruction, what: str) -> None:
-        """Check an access to another CTA's shared memory: that CTA must stay until it is done."""
+        """Check an access to another CTA's shared memory: it must have started, and stay."""
         if cta.exited:
             self.machine.fatal(
                 "cta_exited",
                 f"rank {warp.cta.rank} remote {what} to rank {cta.rank} after rank {cta.rank} "
                 "exited; end with a cluster barrier",
+                ins=ins, warp=warp,
+            )  # fmt: skip
+        if not knows_started(warp, cta) and "barrier" in self.checks:
+            warp.sync.started.add(cta.rank)
+            self.machine.finding(
+                "cluster_start",
+                f"remote {what} to rank {cta.rank}, which may not have started: nothing before it "
+                "orders the two CTAs; cluster arrive and wait by all threads before the first use",
                 ins=ins, warp=warp,
             )  # fmt: skip
         note_incoming(cta, warp.sync.agent, warp.sync.time, warp, ins, f"remote {what}")

@@ -173,6 +173,13 @@ def setmaxnreg(warp: Warp, ins: Instruction) -> Wait | None:
                 ins=ins, warp=warp,
             )  # fmt: skip
             return None
+        if not _increases(machine.module):
+            machine.finding(
+                "setmaxnreg",
+                f"setmaxnreg.dec {wanted} frees registers that nothing takes: the kernel has no "
+                "setmaxnreg.inc, and no other CTA can use them",
+                ins=ins, warp=warp, severity="advice",
+            )  # fmt: skip
         plan["free"] += (held - wanted) * 32
         plan["held"][warp] = wanted
         machine.touch_event()

@@ -10,7 +10,7 @@ import numpy as np
 from .clocks import Clock, join
 from .machine import Sink, Wait, handler
 from .mbarrier import MAX_COUNT, MBarrier
-from .race import AT_CTA_EXIT, lane_bits, note_incoming, related, where
+from .race import AT_CTA_EXIT, knows_started, lane_bits, note_incoming, related, where
 
 if TYPE_CHECKING:
     from .machine import Cta, Instruction, Operand, Warp
@@ -49,6 +49,11 @@ def use_mbarrier(
         name = barrier.place_text if barrier is not None else f"smem+{offset:#x}"
         if barrier is None and cta is not warp.cta:
             name += f" of CTA rank {cta.rank}"
+            if not knows_started(warp, cta):
+                state += (
+                    f" so far: rank {cta.rank} may not have started; fence_mbarrier_init by the "
+                    "initialising thread and a cluster barrier before the first use"
+                )
         machine.fatal(
             "mbarrier_uninitialised",
             f"`{'.'.join(ins.parts[:2])}` on {name}, an mbarrier {state}",

@@ -178,18 +178,24 @@ def test_cluster_wait_without_arrive():
     assert the(run(body, block=32), "cluster_barrier_order").line == 1
 
 
-def test_cluster_barrier_orders_remote_memory():
-    def body(arrive):
-        return f"""
+CLUSTER_SYNC = "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"
+
+
+def push_to_peer(arrive, start=CLUSTER_SYNC, access="@%p1 st.shared::cluster.u32 [%r2], %r5;"):
+    return f"""
 mov.u32 %r3, %cluster_ctarank; mov.u32 %r1, data; mov.u32 %r5, 9;
 xor.b32 %r4, %r3, 1; mapa.shared::cluster.u32 %r2, %r1, %r4;
 setp.eq.u32 %p1, %thread, 0;
-@%p1 st.shared::cluster.u32 [%r2], %r5;  // store
+{start}
+{access}  // store
 {arrive}
 ld.shared.u32 %r6, [data];  // load
 barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
 """
 
+
+def test_cluster_barrier_orders_remote_memory():
+    body = push_to_peer
     sync = "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"
     silent(run(body(sync), grid=2, cluster=(2, 1, 1), block=64))
     relaxed = "barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.aligned;"
@@ -197,6 +203,75 @@ barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
     assert the(report, "race").line == line_of(body(sync), "load")
     fenced = "fence.acq_rel.cluster;" + relaxed
     silent(run(body(fenced), grid=2, cluster=(2, 1, 1), block=64))
+
+
+@pytest.mark.parametrize(
+    ("start", "right"),
+    [
+        ("", False),
+        ("bar.sync 0;", False),
+        ("barrier.cluster.arrive.aligned;", False),
+        (CLUSTER_SYNC, True),
+        ("barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.aligned;", True),
+        ("barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.aligned; bar.sync 0;", True),
+    ],
+)
+@pytest.mark.parametrize("seed", range(4))
+def test_a_peer_must_have_started(start, right, seed):
+    """A store into a CTA that does not run yet faults; nothing else of this kernel is wrong."""
+    # An arrive at the start that is waited for only after the store is no proof.
+    late = "barrier.cluster.wait.aligned;" if "arrive" in start and "wait" not in start else ""
+    end = late + CLUSTER_SYNC
+    body = push_to_peer(end, start)
+    report = run(body, grid=4, cluster=(2, 1, 1), block=64, seed=seed)
+    if right:
+        silent(report)
+        return
+    found = the(report, "cluster_start")
+    assert found.line == line_of(body, "store")
+    assert "which may not have started" in found.message
+    assert {f.kind for f in report.findings} == {"cluster_start"}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_flag_in_global_memory_proves_that_a_peer_started(seed):
+    """Rank 0 stores into rank 1 after rank 1 said in global memory that it runs."""
+    flag = np.zeros(1, np.uint32)
+    start = """
+ld.param.u64 %rd1, [flag]; cvta.to.global.u64 %rd1, %rd1;
+setp.ne.u32 %p2, %r3, 0; and.pred %p3, %p1, %p2;
+@%p3 st.release.gpu.global.u32 [%rd1], 1;
+@%p2 bra GO; SPIN: ld.SEM.gpu.global.u32 %r7, [%rd1]; setp.eq.u32 %p4, %r7, 0; @%p4 bra SPIN;
+GO: not.pred %p2, %p2; and.pred %p1, %p1, %p2;
+"""
+    access = "@%p1 st.shared.u32 [data], %r5; @%p1 st.shared::cluster.u32 [%r2], %r5;"
+    for sem in ("acquire", "relaxed"):
+        flag[:] = 0
+        body = push_to_peer(CLUSTER_SYNC, start.replace("SEM", sem), access)
+        silent(run(body, params=".param .u64 flag", args=[flag], grid=2, cluster=(2, 1, 1),
+                   block=64, seed=seed))  # fmt: skip
+
+
+def test_a_barrier_of_a_peer_that_may_not_have_started():
+    body = """
+setp.eq.u32 %p1, %thread, 0; mov.u32 %r3, %cluster_ctarank;
+@%p1 mbarrier.init.shared::cta.b64 [bar], 1;
+@%p1 fence.mbarrier_init.release.cluster;
+xor.b32 %r4, %r3, 1; mov.u32 %r1, bar; mapa.shared::cluster.u32 %r2, %r1, %r4;
+@%p1 mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r2];  // remote
+barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
+"""
+    seen = set()
+    for seed in range(8):
+        report = run(body, grid=2, cluster=(2, 1, 1), block=64, seed=seed,
+                     shared=".shared .align 8 .b64 bar;")  # fmt: skip
+        found = report.findings[0]
+        seen.add(found.kind)
+        assert found.line == line_of(body, "remote")
+        assert "fence_mbarrier_init by the initialising thread and a cluster barrier" in (
+            found.message
+        )
+    assert seen <= {"mbarrier_uninitialised", "mbarrier_init_order"}
 
 
 REGISTERS = ".maxntid 384, 1, 1\n.minnctapersm 1"
@@ -220,6 +295,15 @@ def test_setmaxnreg_plan():
     assert found.line == line_of(registers(0, 0), "inc")
     report = run(registers(176, 176), directives=REGISTERS)
     assert the(report, "setmaxnreg").line == line_of(registers(0, 0), "dec")
+
+
+def test_setmaxnreg_that_only_frees_is_advice():
+    body = registers(40, 232).replace("setmaxnreg.inc.sync.aligned.u32 232;", "")
+    report = run(body, directives=REGISTERS)
+    silent(report)
+    assert [(a.kind, a.line) for a in report.advice] == [("setmaxnreg", line_of(body, "dec"))]
+    assert "the kernel has no setmaxnreg.inc" in report.advice[0].message
+    assert not run(registers(40, 232), directives=REGISTERS).advice
 
 
 def test_setmaxnreg_entry_count_is_at_most_the_largest_increase():
