@@ -184,8 +184,8 @@ CLUSTER = [
         "cluster does not wait at the start",
         "cluster_wait@0|cluster_arrive@0",
         drop,
-        kinds("mbarrier_init_order mbarrier_uninitialised"),
-        ("copy_a", "copy_b", "release", "full_wait", "empty_wait", "expect"),
+        kinds("mbarrier_init_order mbarrier_uninitialised cluster_start"),
+        ("copy_a", "copy_b", "release", "full_wait", "empty_wait", "expect", "peer_write"),
         skip=("remote-ring", "async-stores", "copy-to-peer"),
     ),
     Rule(
