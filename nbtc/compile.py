@@ -73,7 +73,8 @@ class Compiled:
         """Return the machine code as nvdisasm writes it.
 
         Args:
-            lines: put the source line before the instructions that come from it.
+            lines: put the source line before the instructions that come from it. ptxas gives HGMMA
+                no line of its own: it stands under that of the instruction before it.
         """
         return sass.disassemble(self.cubin, lines=lines)
 

@@ -323,7 +323,8 @@ def _with_predicates(
         value = numbers[name] if constant is None else constant
         lines.append(f"setp.ne.b32 %q_{name}, {value}, 0;")
     numbers = {**numbers, **{name: f"%q_{name}" for name in predicates}}
-    return "\n".join([*lines, instruction.render(variant, numbers), "}"])
+    # One line: libNVVM counts the lines of inline assembly as lines of the Python file.
+    return " ".join([*lines, instruction.render(variant, numbers), "}"])
 
 
 def _is_tuple(kind: Kind | Regs, variant: Variant) -> bool:

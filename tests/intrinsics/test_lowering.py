@@ -64,6 +64,8 @@ def compile_ptx(kernel: Any, signature: Any = SIGNATURE, arch: str = "sm_90a") -
 
 def asm_blocks(ptx: str) -> list[str]:
     blocks = re.findall(r"// begin inline asm\n(.*?)// end inline asm", ptx, re.DOTALL)
+    # libNVVM takes further lines for further lines of the Python file.
+    assert all(len(b.strip().splitlines()) == 1 for b in blocks)
     return [" ".join(b.split()) for b in blocks]
 
 

@@ -12,6 +12,7 @@ from nbtc.emulator.findings import user_first
 _REGISTER = re.compile(r"%[a-zA-Z_]\w*")
 _WIDTHS = {"%rd": ("%mutd", "b64", "s64"), "%rs": ("%muts", "b16", "s16"),
            "%r": ("%mutr", "b32", "s32")}  # fmt: skip
+_BLOCK = re.compile(r"^\t\{ \.reg .*; \}$", re.MULTILINE)
 _DECLARE = ("\t.reg .b32 %mutr<32>; .reg .b64 %mutd<32>; .reg .b16 %muts<32>; "
             ".reg .pred %mutp<32>;")  # fmt: skip
 
@@ -54,7 +55,8 @@ class Text:
     """A PTX module whose statements can be found by opcode and Python line, and replaced."""
 
     def __init__(self, ptx: str) -> None:
-        """Parse; every statement of interest stands on a line of its own."""
+        """Parse; every statement of interest gets a line of its own."""
+        ptx = _BLOCK.sub(lambda block: block[0].replace("; ", ";\n"), ptx)
         self.ptx = ptx
         self.lines = ptx.split("\n")
         module = parse(ptx)
