@@ -17,6 +17,7 @@ from typing import Any
 from nbtc import driver
 from nbtc.arguments import ArrayView, view_of
 from nbtc.errors import TensorMapError
+from nbtc.layout import tensormap_rules
 from nbtc.layout.tensormap_description import (
     DATA_TYPES,
     FILLS,
@@ -332,10 +333,12 @@ class Encoder:
         """
         api = driver.api()
         d = self._description = description
+        tensormap_rules.check_target(d, driver.compute_capability(device))
         self._before = (api.CUtensorMapDataType(DATA_TYPES.index(d.data_type)), d.rank)
         sizes = (
             [api.cuuint64_t(v) for v in d.dims],
-            [api.cuuint64_t(v) for v in d.strides],
+            # The driver refuses NULL, which is what an empty list becomes; rank 1 has no strides.
+            [api.cuuint64_t(v) for v in d.strides or (16,)],
         )
         steps = [api.cuuint32_t(v) for v in d.element_strides or (1,) * d.rank]
         interleave = api.CUtensorMapInterleave(INTERLEAVES.index(d.interleave))

@@ -99,6 +99,22 @@ def test_driver_is_told_innermost_first(fake):
     assert fill == nan.CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA
 
 
+def test_a_map_of_rank_1_has_a_stride_for_the_driver(fake):
+    """It refuses NULL, which an empty list becomes (seen with driver 580)."""
+    assert TensorMap.tiled(Array((1000,), "<i4"), (256,)).encoded == b"\xff" * 128
+    ((_, args),) = fake.calls
+    assert args[1] == 1
+    assert len(args[4]) == 1
+
+
+def test_swizzles_that_the_gpu_does_not_have(fake, monkeypatch):
+    made = TensorMap.tiled(Array((40, 64)), (8, 32), swizzle="128B_ATOM_32B")
+    with pytest.raises(TensorMapError, match=r"'128B_ATOM_32B' exists from compute capability 10"):
+        _ = made.encoded
+    device(monkeypatch, (10, 0), (13, 0))
+    assert made.encoded == b"\xff" * 128
+
+
 @pytest.mark.parametrize(
     ("dtype", "typestr", "expected"),
     [

@@ -6,6 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from nbtc.arch import parse_cc
+from nbtc.layout import tensormap_rules
+
 from ..errors import EmulatorError
 from .memory import owner_of
 from .program import Function, Variable
@@ -47,8 +50,10 @@ def pack_arguments(machine: Any, function: Function, args: Any) -> np.ndarray:
 
     Raises:
         EmulatorError: wrong number of arguments, a value that does not fit its parameter.
+        TensorMapError: the PTX target does not have what a tensor map asks for.
     """
     args = list(args)
+    target = machine.program.module.target
     params = function.params
     if len(args) != len(params):
         raise EmulatorError(
@@ -62,6 +67,8 @@ def pack_arguments(machine: Any, function: Function, args: Any) -> np.ndarray:
             slots.append((number, len(arrays)))
             arrays.append((f"argument {number} ({_shape(value)})", value))
         elif description is not None:
+            if target:
+                tensormap_rules.check_target(description, parse_cc(target.split(",")[0]))
             host = map_array(value, description)
             if host is not None:
                 slots.append((number, len(arrays)))

@@ -46,6 +46,18 @@ def check_address(m: TensorMapDescription) -> None:
         )
 
 
+def check_target(m: TensorMapDescription, compute_capability: tuple[int, int]) -> None:
+    """Check what depends on the GPU that uses the map.
+
+    Raises:
+        TensorMapError: the GPU does not have the swizzle.
+    """
+    if "ATOM" in m.swizzle and compute_capability[0] < 10:
+        major, minor = compute_capability
+        _fail(m, f"swizzle={m.swizzle!r} exists from compute capability 10.0 (Blackwell) on; for "
+                 f"{major}.{minor} take '128B'")  # fmt: skip
+
+
 def _fail(m: TensorMapDescription, message: str) -> NoReturn:
     raise TensorMapError(f"tensor map for {m.name!r}: {message}" if m.name else message)
 
