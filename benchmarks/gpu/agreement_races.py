@@ -1,10 +1,10 @@
 """Kernels with and without a race between threads, for racecheck and the emulator.
 
 What racecheck sees is in its documentation: hazards in shared memory, byte by byte, of ordinary
-accesses, matrix moves, atomics, cp.async and accesses of a cluster, ordered by bar, bar.warp,
-mbarrier and barrier.cluster; since 2024.4 also cp.async.bulk from global to shared memory. Global
-memory, tensor copies, what a bulk store or wgmma reads, and fences between proxies (before 2026.4)
-are outside; a hazard that leaves the value as it was is of the level INFO and not shown.
+accesses, ldmatrix and cp.async, ordered by bar, bar.warp and mbarrier; since 2024.4 also
+cp.async.bulk from global to shared memory. Global memory, tensor copies, what a bulk store or wgmma
+reads, and fences between proxies (before 2026.4) are outside. So are stmatrix, atomics, and the
+shared memory of a peer CTA, as 2025.3 showed on an H200, whatever its notes say.
 """
 
 from __future__ import annotations
@@ -106,8 +106,9 @@ _TOOL = "only shared memory is checked"
 _TENSOR = "not seen: tensor copies of the async proxy"
 _NO_FENCE = "not seen: fences between proxies, and tensor copies"
 _READER = "not seen: the async proxy reads shared memory"
-_SAME = "not shown: the value stays what it was, level INFO"
-_MBARRIER = "mbarriers had false positives before 2025.4"
+_ATOMIC = "not seen by 2025.3: a plain access and an atomic"
+_STORES_MATRIX = "not seen by 2025.3: writes of stmatrix"
+_CLUSTER = "not seen by 2025.3: accesses to a peer's shared memory"
 
 
 def _init(count: int, second: int = 1) -> str:
@@ -152,7 +153,6 @@ class Sample:
         racy: whether it has a race by the PTX ISA's memory model.
         outside: why racecheck, by its documentation, does not see such races; empty if it does.
         missed: why the emulator does not report this race; empty if it does.
-        unsure: why racecheck may answer differently nevertheless.
         threads: threads of a CTA.
         cluster: CTAs, all in one cluster.
         tensor: array that a tensor map describes, if the kernel has one.
@@ -162,7 +162,6 @@ class Sample:
     racy: bool
     outside: str = ""
     missed: str = ""
-    unsure: str = ""
     threads: int = THREADS
     cluster: int = 1
     tensor: int | None = None
@@ -187,6 +186,7 @@ SAMPLES = {
     "warp_sync_for_block_sync": Sample(_LOADED + _WARP_SYNC + _READ, True),
     "read_sync_write": Sample(_LOADED + _SYNC + _READ + _SYNC + _WRITE_OTHER, False),
     "no_sync_after_read": Sample(_LOADED + _SYNC + _READ + _WRITE_OTHER, True),
+    "same_value_twice": Sample(_LOADED + _SYNC + _READ + _WRITE, True),
     "two_writers": Sample(_LOADED + "st.shared.u32 [%r14], %r22;\n" + _SYNC + _READ, True),
     "two_writers_sync": Sample(
         _LOADED + _SYNC + "st.shared.u32 [%r14], %r22;\n" + _SYNC + _READ, False
@@ -214,15 +214,15 @@ SAMPLES = {
     "ldmatrix_sync": Sample(_LOAD + _WRITE_ROW + _SYNC + _LDMATRIX, False),
     "ldmatrix_no_sync": Sample(_LOAD + _WRITE_ROW + _LDMATRIX, True),
     "stmatrix_sync": Sample(_LOAD + _STMATRIX + _SYNC + _READ, False),
-    "stmatrix_no_sync": Sample(_LOAD + _STMATRIX + _READ, True),
+    "stmatrix_no_sync": Sample(_LOAD + _STMATRIX + _READ, True, outside=_STORES_MATRIX),
     "atomics_sync_read": Sample(_ZERO + _SYNC + _COUNT + _SYNC + _READ_COUNT, False),
     "store_no_sync_atomics": Sample(
         _ZERO + "@!%p3 " + _COUNT + _SYNC + _READ_COUNT, True,
-        unsure="the level of a hazard after an atomic may be wrong (known issue)",
+        outside=_ATOMIC,
     ),
     "atomics_no_sync_read": Sample(
         _ZERO + _SYNC + _COUNT + _READ_COUNT, True,
-        unsure="the level of a hazard after an atomic may be wrong (known issue)",
+        outside=_ATOMIC,
     ),
     # cp.async
     "copy_wait_sync": Sample(_COPY + _COMMIT + "cp.async.wait_group 0;\n" + _SYNC + _READ, False),
@@ -238,43 +238,38 @@ SAMPLES = {
     ),
     "copy_mbarrier": Sample(
         _init(THREADS) + _COPY + "cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%r500];\n"
-        + _FULL + _READ, False, unsure=_MBARRIER,
+        + _FULL + _READ, False,
     ),
     "copy_plain_arrive": Sample(_init(THREADS) + _COPY + _ARRIVE + _FULL + _READ, True),
     # mbarrier
     "mbarrier_hand_over": Sample(
-        _init(THREADS) + _LOADED + _ARRIVE + _FULL + _READ, False, unsure=_MBARRIER
+        _init(THREADS) + _LOADED + _ARRIVE + _FULL + _READ, False
     ),
     "mbarrier_no_wait": Sample(_init(THREADS) + _LOADED + _ARRIVE + _READ, True),
     "mbarrier_wrong_parity": Sample(
         _init(THREADS)
         + _roles(_LOADED + _ARRIVE, _wait("%r500", 1, "FULL") + _READ + _ARRIVE), True,
-        unsure="the tool may take a wait that passes for the phase before as one that orders",
     ),
     "mbarrier_early_arrive": Sample(
         _init(32) + _roles(_LOAD + _ARRIVE + _WRITE, _FULL + _READ), True
     ),
-    "ring_waits_for_free": Sample(_ring(0, 32), False, unsure=_MBARRIER),
+    "ring_waits_for_free": Sample(_ring(0, 32), False),
     "ring_wrong_parity": Sample(
         _ring(1, 64, _FREE), True,  # the phase before for certain: it ends behind the writer
-        unsure="the tool may take a wait that passes for the phase before as one that orders",
     ),
     # clusters, bulk copies
     "cluster_sync": Sample(
         _REMOTE + _LOADED + _CLUSTER_SYNC + _READ_REMOTE + _CLUSTER_SYNC, False, cluster=2
     ),
     "cluster_no_sync": Sample(
-        _REMOTE + _CLUSTER_SYNC + _LOADED + _SYNC + _READ_REMOTE + _CLUSTER_SYNC, True, cluster=2
+        _REMOTE + _CLUSTER_SYNC + _LOADED + _SYNC + _READ_REMOTE + _CLUSTER_SYNC, True,
+        outside=_CLUSTER, cluster=2,
     ),
-    "bulk_load_wait": Sample(_init(1) + _BULK_LOAD + _FULL + _READ, False, unsure=_MBARRIER),
+    "bulk_load_wait": Sample(_init(1) + _BULK_LOAD + _FULL + _READ, False),
     "bulk_load_no_wait": Sample(
         _init(1) + _BULK_LOAD + _READ + _FULL, True,
-        unsure="the copy counts as thread 0's, since 2024.4",
     ),
     # outside
-    "same_value_twice": Sample(
-        _LOADED + _SYNC + _READ + _WRITE, True, outside=_SAME,
-    ),
     "global_memory": Sample(
         _LOAD + "st.global.u32 [%rd22], %r22;\nadd.u64 %rd24, %rd2, 1008;\n"
         "sub.u64 %rd24, %rd24, %rd20;\nld.global.u32 %r21, [%rd24];\n"

@@ -107,7 +107,7 @@ def judge(name: str, kinds: list[str], text: str | None) -> dict[str, Any]:
         "expected": expected,
         "agree": None if seen is None else seen == bool(kinds),
     }
-    notes = {key: getattr(sample, key) for key in ("outside", "missed", "unsure")}
+    notes = {key: getattr(sample, key) for key in ("outside", "missed")}
     result |= {key: note for key, note in notes.items() if note}
     if text is not None:
         result["messages"] = _messages(text)
