@@ -62,6 +62,23 @@ class Piece:
     is_barrier: bool = False
 
     @property
+    def row_bytes(self) -> int:
+        """Bytes of one row, along the last dimension."""
+        return -(-self.shape[-1] * self.dtype.bits // 8)
+
+    @property
+    def copies(self) -> int:
+        """Number of TMA boxes of a stage: 1, or one per swizzle span that a row has."""
+        if self.swizzle == "none":
+            return 1
+        return -(-self.row_bytes // swizzles.span(self.swizzle))
+
+    @property
+    def box(self) -> tuple[int, ...]:
+        """Shape of one TMA box, as wide as a row or as the swizzle's span."""
+        return (*self.shape[:-1], self.shape[-1] // self.copies)
+
+    @property
     def stage_bytes(self) -> int:
         """Bytes of one stage without padding."""
         return -(-math.prod(self.shape) * self.dtype.bits // 8)
@@ -95,16 +112,34 @@ def _stages(stages: Any, what: str) -> None:
 def tile(dtype: Any, shape: Any, *, swizzle: str = "none", stages: int | None = None) -> Piece:
     """Describe a tile that TMA or the tensor cores read or write.
 
+    With a swizzle, a TMA box is at most one span wide (32, 64 or 128 bytes). A tile of wider rows
+    is ``piece.copies`` boxes of shape ``piece.box`` that follow each other without a gap, as
+    ``nbtc.layout.OperandTile`` has it: box number i holds columns ``i * piece.box[-1]`` onwards of
+    all rows, and is a copy of its own to ``i * piece.stage_bytes / piece.copies`` bytes behind the
+    start of the stage.
+
     Args:
         dtype: element type.
-        shape: shape of one stage.
+        shape: shape of one stage, the contiguous dimension last.
         swizzle: swizzle of the data; aligns every stage to its repeat (1024, 512, 256 bytes), and
             to the 128 bytes of TMA without one.
         stages: number of stages of a ring, or None.
+
+    Raises:
+        LayoutError: an argument is not usable, or rows are wider than the swizzle's span but no
+            whole number of spans.
     """
     _stages(stages, "shared.tile")
     alignment = max(TMA_ALIGNMENT, swizzles.repeat(swizzle))
-    return Piece(canonical(dtype), _shape(shape, "shared.tile"), stages, alignment, swizzle)
+    piece = Piece(canonical(dtype), _shape(shape, "shared.tile"), stages, alignment, swizzle)
+    span = swizzles.span(swizzle)
+    if piece.copies > 1 and piece.row_bytes % span:
+        raise LayoutError(
+            f"shared.tile: a row of {piece.shape[-1]} {piece.dtype} is {piece.row_bytes} B > "
+            f"{span} B span of swizzle {swizzle!r}, and no whole number of spans: use at most "
+            f"{span * 8 // piece.dtype.bits} columns, or a multiple"
+        )
+    return piece
 
 
 def barriers(count: int) -> Piece:
@@ -176,6 +211,7 @@ class Layout:
                 f"  {name:<12} [{start:>6}, {start + piece.nbytes:>6})  {piece.nbytes:>6} B  "
                 f"{stages}{what}"
                 + (f", swizzle {piece.swizzle}" if piece.swizzle != "none" else "")
+                + (f", {piece.copies} boxes of {list(piece.box)}" if piece.copies > 1 else "")
             )
         return "\n".join([*rows, f"  total {self.nbytes} B"])
 

@@ -294,8 +294,8 @@ class BlackwellConfig:
     def _layout(self) -> shared.Layout:
         a, b = self.a_tile, self.b_tile
         pieces = {
-            "a": shared.tile(a.dtype, (a.mn, a.k), swizzle=a.swizzle, stages=self.stages),
-            "b": shared.tile(b.dtype, (b.mn, b.k), swizzle=b.swizzle, stages=self.stages),
+            "a": shared.tile(a.dtype, a.shape, swizzle=a.swizzle, stages=self.stages),
+            "b": shared.tile(b.dtype, b.shape, swizzle=b.swizzle, stages=self.stages),
             "c": shared.tile(
                 self.out_dtype, (self.buffers, ROWS, self.store_columns),
                 swizzle=self.store_swizzle, stages=EPILOGUE_WARPS,

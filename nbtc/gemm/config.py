@@ -212,11 +212,11 @@ class HopperConfig:
             )
 
     def _layout(self) -> shared.Layout:
-        m, n, k = self.tile
+        a, b = self.a_tile, self.b_tile
         try:
             return shared.Layout(
-                a=shared.tile(self.dtype, (m, k), swizzle=self.a_tile.swizzle, stages=self.stages),
-                b=shared.tile(self.dtype, (n, k), swizzle=self.b_tile.swizzle, stages=self.stages),
+                a=shared.tile(self.dtype, a.shape, swizzle=a.swizzle, stages=self.stages),
+                b=shared.tile(self.dtype, b.shape, swizzle=b.swizzle, stages=self.stages),
                 c=shared.tile(
                     self.out_dtype,
                     (self.buffers, 64, self.store_columns),

@@ -301,6 +301,11 @@ class OperandTile:
         return self.mn * self.k * self.bits // 8
 
     @property
+    def shape(self) -> tuple[int, int]:
+        """Shape with the contiguous dimension last, as arrays have it."""
+        return (self.mn, self.k) if self.major == "K" else (self.k, self.mn)
+
+    @property
     def box(self) -> tuple[int, int]:
         """TMA box of one copy in array order: (rows, elements of one span)."""
         inner = swizzle_span(self.swizzle) * 8 // self.bits

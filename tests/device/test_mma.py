@@ -32,8 +32,8 @@ def _emulate(monkeypatch):
 def test_a_block_against_numpy(dtype, m, n, k, a_major, b_major):
     a_tile, b_tile = mma.operand_tile(m, k, dtype, a_major), mma.operand_tile(n, k, dtype, b_major)
     layout = shared.Layout(
-        a=shared.tile(dtype, (m, k), swizzle=a_tile.swizzle),
-        b=shared.tile(dtype, (n, k), swizzle=b_tile.swizzle),
+        a=shared.tile(dtype, a_tile.shape, swizzle=a_tile.swizzle),
+        b=shared.tile(dtype, b_tile.shape, swizzle=b_tile.swizzle),
         full=shared.barriers(1),
     )
     total = a_tile.size_bytes + b_tile.size_bytes

@@ -11,9 +11,12 @@ from numba import cuda
 from numba.cuda.types import int32, uint32
 
 import nbtc
-from nbtc import shared
+from nbtc import shared, testing
+from nbtc.device import pipeline
+from nbtc.device import swizzle as swizzling
 from nbtc.errors import LayoutError
-from nbtc.intrinsics import address
+from nbtc.intrinsics import address, mbarrier, memory, tma
+from nbtc.layout import OperandTile
 
 
 @pytest.fixture(autouse=True)
@@ -148,6 +151,9 @@ def test_the_limit_and_its_table():
         (lambda: shared.Layout(), "at least one piece"),
         (lambda: shared.Layout(a=3), "a=3; build it with shared.tile"),
         (lambda: shared.tile("f32", (3, 3), swizzle="256B"), "swizzle '256B'; must be one of"),
+        (lambda: shared.tile("f32", (8, 48), swizzle="128B"),
+         r"48 float32 is 192 B > 128 B span of swizzle '128B', .*at most 32 columns"),
+        (lambda: shared.tile("bf16", (8, 40), swizzle="64B"), "80 B > 64 B span .*at most 32 col"),
         (lambda: shared.tile("f32", (0, 3)), r"shape=\(0, 3\); every dimension"),
         (lambda: shared.tile("f32", (8.0, 8)), r"shape=\(8\.0, 8\); every dimension"),
         (lambda: shared.tile("f32", ()), r"shape=\(\)"),
@@ -156,10 +162,57 @@ def test_the_limit_and_its_table():
         (lambda: shared.array("f32", 3, alignment=3), "alignment=3; must be a power of two"),
         (lambda: shared.array("f32", 3, alignment=2048), r"1\.\.1024"),
     ],
-)
+)  # fmt: skip
 def test_pieces_that_are_refused(make, text):
     with pytest.raises(LayoutError, match=text):
         make()
+
+
+@pytest.mark.parametrize("swizzle", ["32B", "64B", "128B"])
+@pytest.mark.parametrize("major", ["K", "MN"])
+@pytest.mark.parametrize("spans", [1, 2, 3])
+def test_boxes_are_those_of_an_operand(swizzle, major, spans):
+    wide = spans * int(swizzle[:-1]) // 2
+    mn, k = (16, wide) if major == "K" else (wide, 16)
+    operand = OperandTile(mn, k, "bfloat16", major, swizzle)
+    piece = shared.tile("bfloat16", operand.shape, swizzle=swizzle)
+    assert (piece.box, piece.copies) == (operand.box, operand.copies)
+    assert piece.nbytes == operand.size_bytes
+
+
+def test_a_tile_wider_than_its_swizzle_is_boxes_side_by_side():
+    rows, columns = 16, 96
+    wide = shared.Layout(
+        tile=shared.tile("float32", (rows, columns), swizzle="128B", stages=2),
+        full=shared.barriers(1),
+    )
+    piece = wide.pieces["tile"]
+    assert (piece.box, piece.copies) == ((rows, 32), 3)
+    assert "2 x float32 [16, 96], swizzle 128B, 3 boxes of [16, 32]" in str(wide)
+    bytes_, box_bytes, width = piece.stage_bytes, piece.stage_bytes // piece.copies, piece.box[-1]
+
+    @nbtc.jit(shared=wide, launch_bounds=32)
+    def kernel(source, out):
+        lane = cuda.threadIdx.x
+        if lane == 0:
+            mbarrier.init(wide.full[0], 1)
+            mbarrier.arrive_expect_tx(wide.full[0], bytes_)
+            for i in range(3):
+                at = int32(i)
+                tma.load(
+                    wide.tile[1] + at * box_bytes, source, (int32(at * width), 0), wide.full[0]
+                )
+        cuda.syncthreads()
+        pipeline.wait(wide.full[0], 0)
+        for row in range(rows):
+            for box in range(3):
+                at = wide.tile[1] + int32(box) * box_bytes + int32(row) * 128 + int32(lane) * 4
+                value = memory.ld_shared(swizzling.apply(at, "128B"), type="f32")
+                out[row, box * 32 + lane] = value
+
+    source, out = testing.random_normal((rows, columns)), np.zeros((rows, columns), np.float32)
+    kernel[1, 32](nbtc.TensorMap.tiled(source, piece.box, swizzle="128B"), out)
+    np.testing.assert_array_equal(out, source)
 
 
 def test_the_fingerprint_tells_layouts_apart():
