@@ -337,7 +337,7 @@ WGMMA = [
     ),
     Rule(
         "descriptor of B with another swizzle",
-        "mma@-1",
+        "mma@0",
         change(2, "^0xC000000000000000"),
         kinds("descriptor_swizzle wgmma_descriptor"),
         ("mma",),
