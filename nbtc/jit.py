@@ -133,6 +133,7 @@ class Kernel(LaunchSyntax):
                 )
             return found
 
+    @checked
     def save(self, path: str | Path, *types: Any, arch: str | Arch | None = None) -> Compiled:
         """Compile for argument types and keep the kernel in a file, for a machine that launches it.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -79,6 +80,8 @@ def test_signatures_and_texts_stay():
         assert function.__doc__
         assert not {"args", "options"} & set(inspect.signature(function).parameters)
     assert list(inspect.signature(nbtc.matmul).parameters)[:3] == ["a", "b", "out"]
+    for function in (jit, nbtc.matmul, gemm.quantize, HopperConfig, shared.tile):
+        assert pickle.loads(pickle.dumps(function)) is function
 
 
 @pytest.mark.parametrize(

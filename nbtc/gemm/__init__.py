@@ -15,8 +15,7 @@ from nbtc.gemm.config import HopperConfig
 from nbtc.gemm.hopper import make_kernel
 from nbtc.gemm.matmul import choose
 from nbtc.gemm.matmul import matmul as _matmul
-from nbtc.gemm.quantized import Quantized
-from nbtc.gemm.quantized import quantize as _quantize
+from nbtc.gemm.quantized import Quantized, quantize
 from nbtc.spelling import checked
 from nbtc.tensormap import TensorMap
 
@@ -33,7 +32,7 @@ __all__ = [
 ]
 
 matmul = checked(_matmul)
-quantize = checked(_quantize)
+matmul.__module__ = __name__  # where pickle finds it
 
 TARGETS = ("sm_90a", "sm_100a")
 """Targets that :func:`compile` has a kernel for, one a chip."""

@@ -12,6 +12,7 @@ import numpy as np
 from nbtc.dtypes import canonical
 from nbtc.errors import LayoutError
 from nbtc.layout import block_scaling, scale_factors
+from nbtc.spelling import checked
 
 K_MULTIPLE = 128
 """Elements that rows are padded to with zeros: TMA unpacks 4- and 6-bit types in rows of 128."""
@@ -92,6 +93,7 @@ class Quantized:
         return values.T if self.transposed else values
 
 
+@checked
 def quantize(
     values: Any, dtype: Any = "float8_e4m3fn", *, block: int = 0, scale: str = ""
 ) -> Quantized:
