@@ -58,9 +58,9 @@ def _parser() -> argparse.ArgumentParser:
     doctor = commands.add_parser("doctor", help="examine the installation and the GPU")
     doctor.set_defaults(run=_doctor)
 
-    reference = commands.add_parser("reference", help="write the reference of all instructions")
-    reference.add_argument("--check", action="store_true", help="only compare with the page")
-    reference.add_argument("--output", metavar="PAGE", help="default: docs/reference.md")
+    reference = commands.add_parser("reference", help="write the reference pages")
+    reference.add_argument("--check", action="store_true", help="only compare with the pages")
+    reference.add_argument("--output", metavar="FOLDER", help="default: docs")
     reference.set_defaults(run=_reference)
     return parser
 

@@ -1,7 +1,7 @@
-"""The reference page of all instructions, written from their declarations.
+"""The reference pages: instructions, from their declarations, and building blocks of kernels.
 
-``python -m nbtc.reference`` writes ``docs/reference.md``; ``--check`` fails if that file is not
-what the declarations say.
+``python -m nbtc.reference`` writes ``docs/reference.md`` and ``docs/building-blocks.md``;
+``--check`` fails if those files are not what declarations and docstrings say.
 """
 
 from __future__ import annotations
@@ -15,29 +15,50 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
+from numba.cuda import types
+
+import nbtc.device
 import nbtc.intrinsics
 from nbtc.arch import requirement_text
-from nbtc.ptx import conformance
+from nbtc.device_function import DeviceFunction
+from nbtc.ptx import conformance, registers
 from nbtc.ptx.kinds import Kind, Regs
 from nbtc.ptx.spec import REGISTRY, Instruction, Modifier, Operand
+from nbtc.routine import Routine
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference.md"
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+PAGE = DOCS / "reference.md"
+BLOCKS = DOCS / "building-blocks.md"
 
 _HEAD = """\
 # Instructions
 
 Written by `python -m nbtc.reference` from the declarations in `intrinsics/`; do not edit.
 
-A function is one PTX instruction. Parameters behind the `*` are chosen at compile time. Where a
-parameter says "or nothing", leaving it out drops it from the instruction.
+A function is one PTX instruction; those at the end of a family make addresses and descriptors.
+Parameters behind the `*` are chosen at compile time. Where a parameter says "or nothing", leaving
+it out drops it from the instruction.
 """
 
 
-def modules() -> dict[str, ModuleType]:
-    """Return every module of ``nbtc.intrinsics`` by name, imported."""
-    names = sorted(m.name for m in pkgutil.iter_modules(nbtc.intrinsics.__path__))
-    return {name: importlib.import_module(f"nbtc.intrinsics.{name}") for name in names}
+_BLOCKS_HEAD = """\
+# Building blocks
+
+Written by `python -m nbtc.reference` from the docstrings of `nbtc.device`; do not edit.
+
+What kernels are made of beside single [instructions](reference.md):
+`from nbtc.device import pipeline`, then `pipeline.wait(...)` inside a kernel (`registers` comes from
+`nbtc.ptx`). Functions marked *host* run before the kernel is compiled; the others are called from
+kernels and helpers.
+"""
+
+
+def modules(package: ModuleType = nbtc.intrinsics) -> dict[str, ModuleType]:
+    """Return every module of a package by name, imported."""
+    names = sorted(m.name for m in pkgutil.iter_modules(package.__path__))
+    return {name: importlib.import_module(f"{package.__name__}.{name}") for name in names}
 
 
 def instructions() -> dict[str, Instruction]:
@@ -135,41 +156,123 @@ def _entry(instruction: Instruction) -> str:
 
 def page() -> str:
     """Return the reference page."""
-    loaded = modules()
     families: dict[str, list[Instruction]] = {}
     for name, instruction in instructions().items():
         families.setdefault(name.split(".")[0], []).append(instruction)
-    parts = [_HEAD, _index(families)]
-    for family, members in families.items():
-        parts.append(f"## {family}")
-        parts.append(_markdown(loaded[family].__doc__ or ""))
-        parts += [_entry(i) for i in members]
+    parts = [_HEAD]
+    index, body = [], []
+    for family, module in modules().items():
+        members, more = families.get(family, []), conversions(module)
+        if not members and not more:
+            continue
+        names = [*(i.__name__ for i in members), *more]
+        index.append(f"- [{family}](#{family}): {', '.join(f'`{name}`' for name in names)}")
+        body += [f"## {family}", _markdown(module.__doc__ or "")]
+        body += [_entry(i) for i in members]
+        body += [_block(family, name, value) for name, value in more.items()]
+    parts += ["\n".join(index), *body]
     return "\n\n".join(p.strip() for p in parts) + "\n"
 
 
-def _index(families: dict[str, list[Instruction]]) -> str:
-    lines = []
-    for family, members in families.items():
-        names = ", ".join(f"`{i.__name__}`" for i in members)
-        lines.append(f"- [{family}](#{family}): {names}")
+def conversions(module: ModuleType) -> dict[str, Any]:
+    """Return what a module of ``nbtc.intrinsics`` has beside instructions."""
+    found = vars(module).items()
+    plain = {k: v for k, v in found if isinstance(v, Routine) and not isinstance(v, Instruction)}
+    return {name: value for name, value in sorted(plain.items()) if not name.startswith("_")}
+
+
+def blocks() -> dict[str, dict[str, Any]]:
+    """Return what kernels and their makers use of ``nbtc.device``: by module, then by name."""
+    found: dict[str, dict[str, Any]] = {}
+    for module_name, module in _block_modules().items():
+        own = {
+            name: value
+            for name, value in vars(module).items()
+            if not name.startswith("_")
+            and (isinstance(value, Routine) or inspect.isroutine(value) or inspect.isclass(value))
+            and value.__module__ == module.__name__
+            and not (inspect.isclass(value) and issubclass(value, types.Type))
+        }
+        if any(isinstance(value, Routine | DeviceFunction) for value in own.values()) or (
+            module_name == "shared"
+        ):
+            found[module_name] = own
+    return found
+
+
+def _block_modules() -> dict[str, ModuleType]:
+    return dict(sorted({**modules(nbtc.device), "registers": registers}.items()))
+
+
+def _block(module: str, name: str, value: Any) -> str:
+    text, arguments = _split(value.__doc__ or "")
+    host = "" if isinstance(value, Routine | DeviceFunction) else " (host)"
+    signature = "" if inspect.isclass(value) and not arguments else _plain_signature(value)
+    call = f"```python\n{module}.{name}{signature}\n```"
+    parts = [f"### {module}.{name}{host}", call, _listed(text)]
+    if arguments:
+        rows = [
+            f"| `{key}` | {meaning} |".replace("\\|", "|") for key, meaning in arguments.items()
+        ]
+        parts.append("\n".join(["| parameter | meaning |", "|---|---|", *rows]))
+    return "\n\n".join(parts)
+
+
+def _listed(text: str) -> str:
+    """Return a docstring with the entries of its sections as list items."""
+    lines, section = [], False
+    for line in text.splitlines():
+        entry = re.match(r"(\w+): (.*)", line)
+        if line in ("Attributes:", "Raises:"):
+            section = True
+            lines += [line, ""]
+        elif section and entry:
+            lines.append(f"- `{entry[1]}`: {entry[2]}")
+        elif section and line.startswith(" "):
+            lines.append(f"  {line.strip()}")
+        else:
+            section = section and not line
+            lines.append(line)
     return "\n".join(lines)
 
 
+def _plain_signature(value: Any) -> str:
+    signature = inspect.signature(value)
+    bare = [p.replace(annotation=inspect.Parameter.empty) for p in signature.parameters.values()]
+    return str(inspect.Signature(bare))
+
+
+def blocks_page() -> str:
+    """Return the page of building blocks."""
+    found, loaded = blocks(), _block_modules()
+    index = [
+        f"- [{module}](#{module}): {', '.join(f'`{name}`' for name in own)}"
+        for module, own in found.items()
+    ]
+    parts = [_BLOCKS_HEAD, "\n".join(index)]
+    for module, own in found.items():
+        parts += [f"## {module}", _markdown(loaded[module].__doc__ or "")]
+        parts += [_block(module, name, value) for name, value in own.items()]
+    return "\n\n".join(p.strip() for p in parts) + "\n"
+
+
 def main(arguments: Iterable[str] | None = None) -> int:
-    """Write the page, or compare it; return the exit status."""
+    """Write the pages, or compare them; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m nbtc.reference", description=__doc__)
     parser.add_argument("--check", action="store_true", help="compare only")
-    parser.add_argument("--output", type=Path, default=PAGE)
+    parser.add_argument("--output", type=Path, default=DOCS, help="folder of the pages")
     options = parser.parse_args(None if arguments is None else list(arguments))
-    text = page()
-    if options.check:
-        same = options.output.exists() and options.output.read_text() == text
-        if not same:
-            print(f"{options.output} is out of date: run python -m nbtc.reference", file=sys.stderr)
-        return 0 if same else 1
-    options.output.parent.mkdir(exist_ok=True)
-    options.output.write_text(text)
-    return 0
+    stale = 0
+    for made, name in ((page, PAGE.name), (blocks_page, BLOCKS.name)):
+        path, text = options.output / name, made()
+        if options.check:
+            if not path.exists() or path.read_text() != text:
+                print(f"{path} is out of date: run python -m nbtc.reference", file=sys.stderr)
+                stale = 1
+            continue
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    return stale
 
 
 if __name__ == "__main__":

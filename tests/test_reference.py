@@ -21,7 +21,10 @@ def test_committed_page_is_current(page: str) -> None:
 
 def test_every_instruction_has_an_entry(page: str) -> None:
     entries = re.findall(r"^### (.+)$", page, re.MULTILINE)
-    assert entries == list(reference.instructions())
+    more = [f"{name}.{key}" for name, module in reference.modules().items()
+            for key in reference.conversions(module)]  # fmt: skip
+    assert sorted(entries) == sorted([*reference.instructions(), *more])
+    assert "wgmma.matrix_descriptor" in more
 
 
 def test_instructions_declared_elsewhere_are_not_ours(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,13 +42,40 @@ def test_explanations_reach_the_table(page: str) -> None:
     assert "Args:" not in page
 
 
+def test_building_blocks_are_current() -> None:
+    assert reference.BLOCKS.read_text() == reference.blocks_page(), "run python -m nbtc.reference"
+
+
+def test_every_block_of_the_guide_has_an_entry() -> None:
+    guide = (reference.DOCS / "kernel-guide.md").read_text()
+    named = set(re.findall(r"^\| `(\w+\.\w+)\(", guide, re.MULTILINE))
+    pages = reference.blocks_page(), reference.page()
+    blocks, instructions = (set(re.findall(r"^### ([\w.]+)", x, re.MULTILINE)) for x in pages)
+    assert len(named & blocks) > 10
+    assert named <= blocks | instructions
+
+
+def test_blocks_show_what_a_kernel_writes() -> None:
+    page = reference.blocks_page()
+    assert "\npipeline.wait(bar, parity)\n" in page
+    assert "\nunroll.repeat(function, carry, count, *args)\n" in page
+    assert "| `full` | barriers of the ring, `layout.full`. |" in page
+    assert "### shared.tile (host)" in page
+    assert "Args:" not in page
+    assert "Emitter" not in page
+
+
 def test_check_tells_a_stale_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(reference, "page", lambda: "short\n")
-    output = tmp_path / "docs" / "page.md"
+    output = tmp_path / "docs"
     assert reference.main(["--output", str(output)]) == 0
     assert reference.main(["--check", "--output", str(output)]) == 0
-    output.write_text(output.read_text() + "stale")
-    assert reference.main(["--check", "--output", str(output)]) == 1
-    assert "python -m nbtc.reference" in capsys.readouterr().err
+    for name in ("reference.md", "building-blocks.md"):
+        page = output / name
+        text = page.read_text()
+        page.write_text(text + "stale")
+        assert reference.main(["--check", "--output", str(output)]) == 1
+        assert f"{name} is out of date" in capsys.readouterr().err
+        page.write_text(text)

@@ -54,10 +54,10 @@ def mod(e: Emitter, a: Any, b: Any) -> Any:
 def divmod32(e: Emitter, a: Any, b: Any) -> Any:
     """Return ``(a // b, a % b)``, unsigned; undefined for ``b == 0``."""
     quotient = _op(e, "udiv", a, b)
-    return e.tuple([quotient, e_sub(e, a, quotient, b)])
+    return e.tuple([quotient, _remainder(e, a, quotient, b)])
 
 
-def e_sub(e: Emitter, a: Any, quotient: Value, b: Any) -> Value:
+def _remainder(e: Emitter, a: Any, quotient: Value, b: Any) -> Value:
     """Return ``a - quotient * b`` (compiler helper of divmod32)."""
     product = e.builder.mul(quotient.llvm, e.word(b))
     return Value(e, types.uint32, e.builder.sub(e.word(a), product))
