@@ -49,7 +49,7 @@ _BLOCKS_HEAD = """\
 Written by `python -m nbtc.reference` from the docstrings of `nbtc.device`; do not edit.
 
 What kernels are made of beside single [instructions](reference.md):
-`from nbtc.device import pipeline`, then `pipeline.wait(...)` inside a kernel (`registers` comes from
+`from nbtc.device import pipeline`, then `pipeline.wait(...)` in a kernel (`registers` comes from
 `nbtc.ptx`). Functions marked *host* run before the kernel is compiled; the others are called from
 kernels and helpers.
 """
