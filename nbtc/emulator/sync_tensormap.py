@@ -93,11 +93,15 @@ def tensormap_replace(warp: Warp, ins: Instruction) -> None:
         place[...] = np.frombuffer(
             TensorMapDescription.replace_field(data, field, value, ordinal), np.uint8
         )
-        _note_map_write(warp, ins, address, lane)
+        _note_map_write(warp, ins, address, lane, shared=_in_shared(ins, address))
+
+
+def _in_shared(ins: Instruction, address: int) -> bool:
+    return "shared::cta" in ins.mods or address < 1 << 32
 
 
 def _map_bytes(warp: Warp, ins: Instruction, address: int, lane: int) -> np.ndarray:
-    if "shared::cta" in ins.mods or address < 1 << 32:
+    if _in_shared(ins, address):
         cta, offset = warp.cta.cluster.locate_shared(address & 0xFFFFFFFF, 128, 8)
         cta.shared.initialised[offset : offset + 128] = 1
         return cta.shared.data[offset : offset + 128]
@@ -105,8 +109,7 @@ def _map_bytes(warp: Warp, ins: Instruction, address: int, lane: int) -> np.ndar
     return region.data[offset : offset + 128]
 
 
-def _note_map_write(warp: Warp, ins: Instruction, address: int, lane: int) -> None:
-    shared = "shared::cta" in ins.mods or address < 1 << 32
+def _note_map_write(warp: Warp, ins: Instruction, address: int, lane: int, *, shared: bool) -> None:
     sync = warp.sync
     fences = sync.shared_fences if shared else sync.global_fences
     access = sync.access(warp, ins, 1 << lane, write=True, strong=False, fences=fences)
@@ -134,5 +137,5 @@ def tensormap_copy(warp: Warp, ins: Instruction) -> None:
     if found:
         warp.machine.hooks.conflicts(found, read, warp, ins, space="shared", target=source)
     region.data[offset : offset + 128] = source.shared.read(start, 128)
-    _note_map_write(warp, ins, target, lane)
+    _note_map_write(warp, ins, target, lane, shared=False)
     sync.fence(acquire=False)

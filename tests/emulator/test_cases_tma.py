@@ -242,6 +242,57 @@ def test_c32_map_in_global_memory_needs_the_acquire_fence():
     silent(report)
 
 
+FIELDS = """
+@%p1 tensormap.replace.tile.rank.shared::cta.b1024.b32 [%rd9], 1;
+@%p1 tensormap.replace.tile.global_address.shared::cta.b1024.b64 [%rd9], %rd8;
+@%p1 tensormap.replace.tile.box_dim.shared::cta.b1024.b32 [%rd9], 0, 64;
+@%p1 tensormap.replace.tile.box_dim.shared::cta.b1024.b32 [%rd9], 1, 32;
+@%p1 tensormap.replace.tile.global_dim.shared::cta.b1024.b32 [%rd9], 0, 64;
+@%p1 tensormap.replace.tile.global_dim.shared::cta.b1024.b32 [%rd9], 1, 32;
+@%p1 tensormap.replace.tile.global_stride.shared::cta.b1024.b64 [%rd9], 0, %rd11;
+@%p1 tensormap.replace.tile.element_stride.shared::cta.b1024.b32 [%rd9], 0, 1;
+@%p1 tensormap.replace.tile.element_stride.shared::cta.b1024.b32 [%rd9], 1, 1;
+@%p1 tensormap.replace.tile.elemtype.shared::cta.b1024.b32 [%rd9], 6;
+@%p1 tensormap.replace.tile.interleave_layout.shared::cta.b1024.b32 [%rd9], 0;
+@%p1 tensormap.replace.tile.swizzle_mode.shared::cta.b1024.b32 [%rd9], 0;
+@%p1 tensormap.replace.tile.fill_mode.shared::cta.b1024.b32 [%rd9], 0;
+"""
+
+
+@pytest.mark.parametrize("acquire", [True, False])
+@pytest.mark.parametrize("completion", POLICIES)
+def test_map_made_by_the_kernel(completion, acquire):
+    """A map put together in shared memory, copied to global memory and fenced, and then used."""
+    fence = "@%p2 fence.proxy.tensormap::generic.acquire.gpu [%rd10], 128;"
+    body = f"""
+setp.eq.u32 %p1, %thread, 0; setp.lt.u32 %p2, %thread, 32; mov.u32 %r14, 0; mov.u32 %r12, tiles;
+ld.param.u64 %rd10, [map]; ld.param.u64 %rd8, [a]; ld.param.u64 %rd12, [out]; mov.u64 %rd11, 128;
+mov.u32 %r11, tiles; add.u32 %r11, %r11, 8192; cvt.u64.u32 %rd9, %r11; mov.u32 %r1, 0;
+mad.lo.u32 %r2, %thread, 4, %r11; @%p2 st.shared::cta.b32 [%r2], %r1;
+@%p1 mbarrier.init.shared::cta.b64 [full], 1;
+bar.warp.sync -1;
+{FIELDS}
+bar.warp.sync -1;
+@%p2 tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%rd10], [%rd9], 128;
+{fence if acquire else "mov.u32 %r9, 0;"}
+bar.sync 0;
+@%p1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [full], 4096;
+@%p1 {LOAD} [%r12], [%rd10, {{%r14, %r14}}], [full];
+{wait("full", 0)}
+mad.lo.u32 %r3, %thread, 32, %r12; mul.wide.u32 %rd13, %thread, 32; add.u64 %rd12, %rd12, %rd13;
+ld.shared.v4.u32 {{%r4, %r5, %r6, %r7}}, [%r3]; st.global.v4.u32 [%rd12], {{%r4, %r5, %r6, %r7}};
+"""  # noqa: E501
+    a = np.arange(32 * 64, dtype=np.float16).reshape(32, 64)
+    out = np.zeros((128, 16), np.float16)
+    report = run(body, [np.zeros(128, np.uint8), a, out], completion=completion,
+                 params=".param .u64 map, .param .u64 a, .param .u64 out")  # fmt: skip
+    if not acquire:
+        the(report, "missing_tensormap_fence")
+        return
+    silent(report)
+    np.testing.assert_array_equal(out[:, :8], a.reshape(128, 16)[:, :8])
+
+
 # -- multicast ------------------------------------------------------------------------------------
 
 
