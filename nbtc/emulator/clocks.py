@@ -166,15 +166,22 @@ class AccessTable:
 
 
 class FenceLog:
-    """The proxy fences that one warp executed, with the lanes that took part."""
+    """The proxy fences that one warp executed, with the lanes that took part.
+
+    Attributes:
+        known: What the warp knew at its last fence with all lanes.
+    """
 
     def __init__(self) -> None:
         """Start with no fence."""
         self._times: list[int] = []
         self._lanes: list[int] = []
+        self.known: Clock = {}
 
-    def add(self, time: int, lanes: int) -> None:
+    def add(self, time: int, lanes: int, clock: Clock | None = None) -> None:
         """Record a fence: it covers accesses with a smaller time by those lanes."""
+        if clock is not None and lanes == 0xFFFFFFFF:
+            self.known = dict(clock)
         if self._times and self._times[-1] == time:
             self._lanes[-1] |= lanes
             return

@@ -198,8 +198,9 @@ class Hooks:
         size: int,
         mask: np.ndarray | None,
         ins: Instruction,
+        rows: np.ndarray | None = None,
     ) -> None:
-        """A generic-proxy store."""
+        """A generic-proxy store; ``rows`` are the bytes of a matrix store, row by row."""
 
     def atomic(
         self,

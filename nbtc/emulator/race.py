@@ -225,6 +225,7 @@ class Checks(Wording, Hooks):
         self.race = "race" in checks
         self._lines: dict[tuple[str, int], set[int]] = {}
         self._told: set[tuple[int, int, int]] = set()
+        self._late: list[tuple[Any, ...]] = []
         self._semantics: dict[int, tuple[str, bool, Instruction]] = {}
 
     # -- life of things -----------------------------------------------------------------------
@@ -247,8 +248,13 @@ class Checks(Wording, Hooks):
 
     def exit_cta(self, cta: Cta) -> None:
         """Run the checks at the end of a CTA."""
+        self.late_fences(cta)
         for function in AT_CTA_EXIT:
             function(cta)
+
+    def end(self, machine: Machine) -> None:
+        """Report what a launch that stopped early left open."""
+        self.late_fences()
 
     def touch(self, warp: Warp, ins: Instruction, reads: int, writes: int) -> None:
         """Registers with work in flight are about to be touched."""
@@ -287,7 +293,8 @@ class Checks(Wording, Hooks):
             self.conflicts(found, access, warp, ins, space=space, target=target)
 
     def store(self, warp: Warp, space: str, target: Any, offsets: np.ndarray, size: int,
-              mask: np.ndarray | None, ins: Instruction) -> None:  # fmt: skip
+              mask: np.ndarray | None, ins: Instruction,
+              rows: np.ndarray | None = None) -> None:  # fmt: skip
         """Check a generic store."""
         sem, strong = self._sem(ins)
         sync: WarpSync = warp.sync
@@ -306,7 +313,7 @@ class Checks(Wording, Hooks):
             found = self._shadowed(state.shadow, chosen, size, access, sync.clock)
             if found:
                 stores, found = split(found)
-                if stores and not changes_nothing(warp, target, offsets, size, mask, ins):
+                if stores and not changes_nothing(warp, target, offsets, size, mask, ins, rows):
                     found = [*stores, *found]
                 elif stores:
                     self.same_value(stores[0][0], warp, ins, access)

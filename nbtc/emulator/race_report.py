@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from .race_places import related, where
 from .waiters import early_wait
 
 if TYPE_CHECKING:
-    from .machine import Instruction, Machine, Warp
+    from .machine import Cta, Instruction, Machine, Warp
     from .race import WarpSync
 
 __all__ = ["Wording"]
@@ -28,6 +29,7 @@ class Wording:
     race: bool
     _lines: dict[tuple[str, int], set[int]]
     _told: set[tuple[int, int, int]]
+    _late: list[tuple[Any, ...]]
 
     def conflicts(
         self,
@@ -39,8 +41,14 @@ class Wording:
         space: str,
         target: Any,
         place_text: str = "",
+        late: Callable[[Access], bool] | None = None,
     ) -> None:
-        """Turn conflicts of one access into findings."""
+        """Turn conflicts of one access into findings.
+
+        ``late`` says whether the reader itself fenced after it knew of an access: where the
+        writing thread does so too, the missing fence before the barrier is advice. Compilers emit
+        that for wgmma. The writer may get there later, so that the CTA's exit decides.
+        """
         seen: set[tuple[int, str]] = set()
         for old, reason in found:
             key = (id(old.place), reason)
@@ -54,9 +62,20 @@ class Wording:
                 told = (id(ins), id(old.place), old.warp.index if old.warp else -1)
                 if "proxy" in self.checks and told not in self._told:
                     self._told.add(told)
-                    self._proxy(old, access, warp, ins, space, place_text)
+                    if late is not None and late(old):
+                        self._late.append((old, access, warp, ins, space, place_text))
+                    else:
+                        self._proxy(old, access, warp, ins, space, place_text)
             elif reason == ORDER and self.race:
                 self._order(old, access, warp, ins, space, place_text)
+
+    def late_fences(self, cta: Cta | None = None) -> None:
+        """Report the proxy fences that were due at operations of a CTA, or of all CTAs."""
+        due = [item for item in self._late if cta is None or item[2].cta is cta]
+        self._late = [item for item in self._late if cta is not None and item[2].cta is not cta]
+        for old, access, warp, ins, space, place_text in due:
+            never = old.fences.uncovered(old.lanes, old.time, sys.maxsize)
+            self._proxy(old, access, warp, ins, space, place_text, late=not never)
 
     @staticmethod
     def _really(old: Access, new: Access) -> bool:
@@ -91,7 +110,7 @@ class Wording:
         )  # fmt: skip
 
     def _proxy(self, old: Access, access: Access, warp: Warp, ins: Instruction, space: str,
-               place_text: str) -> None:  # fmt: skip
+               place_text: str, *, late: bool = False) -> None:  # fmt: skip
         fences = old.fences
         known = warp.sync.clock.get(old.agent, 0)
         missing = fences.uncovered(old.lanes, old.time or 0, known) if fences else old.lanes
@@ -104,7 +123,9 @@ class Wording:
             f"{where(old.place)} with no fence_proxy_async by thread {thread} before the barrier; "
             "each writing thread fences, then the barrier, then the asynchronous operation"
         )
-        mild = (access.write and not access.strict) or old.what == "cp.async"
+        if late:
+            message += " (here they fence after it, as do the threads of the operation)"
+        mild = late or (access.write and not access.strict) or old.what == "cp.async"
         done = "written" if old.write else "read"
         self.machine.finding(
             "missing_proxy_fence", message.replace(" written by ", f" {done} by "), ins=ins,

@@ -22,9 +22,15 @@ __all__ = ["changes_nothing", "split"]
 
 def changes_nothing(
     warp: Warp, target: Any, offsets: np.ndarray, size: int, mask: np.ndarray | None,
-    ins: Instruction,
+    ins: Instruction, rows: np.ndarray | None = None,
 ) -> bool:  # fmt: skip
-    """Say whether a plain store would write, in every lane, the bytes that are there."""
+    """Say whether a plain store would write, in every lane, the bytes that are there.
+
+    ``rows`` are the bytes of a matrix store, a row of ``size`` bytes for each of its offsets.
+    """
+    data = target.shared.data if hasattr(target, "shared") else target.data
+    if rows is not None:
+        return bool(np.array_equal(data[offsets[: len(rows), None] + np.arange(size)], rows))
     if ins.parts[0] != "st" or len(ins.operands) < 2:
         return False
     value = ins.operands[1]
@@ -32,7 +38,6 @@ def changes_nothing(
     width = size // len(items)
     if width not in (1, 2, 4, 8):
         return False
-    data = target.shared.data if hasattr(target, "shared") else target.data
     lanes = np.arange(32) if mask is None else np.flatnonzero(mask)
     for k, item in enumerate(items):
         new = np.ascontiguousarray(warp.read(item, f"u{width}")[lanes]).view(np.uint8)

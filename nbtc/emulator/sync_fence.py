@@ -49,7 +49,7 @@ def fence_proxy(warp: Warp, ins: Instruction) -> None:
     if not spaces or "global" in spaces:
         sync.global_fences.add(sync.time, lanes)
     if not spaces or spaces - {"global"} or "async::generic" in mods:
-        sync.shared_fences.add(sync.time, lanes)
+        sync.shared_fences.add(sync.time, lanes, sync.clock)
         if "cp" in sync.state:
             sync.state["cp"].fence(warp, lanes)
     if "async::generic" in mods or any(part.startswith("sync_restrict") for part in ins.parts):

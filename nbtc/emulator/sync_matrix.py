@@ -85,7 +85,7 @@ def stmatrix(warp: Warp, ins: Instruction) -> None:
     rows = matrix_moves.stmatrix(registers, info.shape, info.count, trans=info.trans)
     where, mask = _padded(offsets)
     if warp.machine.hooks.wants_memory:
-        warp.machine.hooks.store(warp, "shared", home, where, 16, mask, ins)
+        warp.machine.hooks.store(warp, "shared", home, where, 16, mask, ins, rows)
     index = offsets[:, None] + np.arange(16)
     home.shared.data[index] = rows
     home.shared.initialised[index] = 1

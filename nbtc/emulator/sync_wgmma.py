@@ -17,7 +17,7 @@ from nbtc.layout.swizzle import repeat, span
 from nbtc.layout.tensormap_description import SWIZZLES
 
 from .bulk_copies import fault
-from .clocks import Access, conflict
+from .clocks import Access, conflict, happened
 from .machine import SHARED_BASE, AsyncOp, Vec, Wait, handler
 from .race import AT_CLUSTER_START, AT_DEADLOCK, AT_LANES_EXIT, AT_TOUCH, related, where
 from .sync_barriers import check_converged
@@ -177,6 +177,9 @@ def _report(op: Op, access: Access, conflicts: Any, low: int, high: int) -> None
         hooks.conflicts(
             [(old, reason)], access, guilty, op.ins, space="shared", target=guilty.cta,
             place_text=f"[{low:#x}, {high:#x}) ",
+            late=lambda old: all(
+                happened(old, w.sync.shared_fences.known) for w in op.warps
+            ),
         )  # fmt: skip
 
 

@@ -84,11 +84,11 @@ def operands():
 
 
 def run(body, *, completion="random", seed=0, swizzle="128B", shared=SHARED, params=PARAMS,
-        args=None):  # fmt: skip
+        args=None, block=128):  # fmt: skip
     a, b, out = operands()
     if args is None:
         args = [Map(a, (64, 64), swizzle), Map(b, (64, 64), swizzle), out]
-    report = launch(kernel(body, shared=shared, params=params), "k", grid=1, block=128,
+    report = launch(kernel(body, shared=shared, params=params), "k", grid=1, block=block,
                     args=args, seed=seed, completion=completion)  # fmt: skip
     return report, a, b, out
 
@@ -221,6 +221,32 @@ def test_c50_operand_written_by_threads():
     assert "wgmma operand A reads shared memory" in found.message
     assert f"kernel.py:{line_of(bad, 'fill')} with no fence_proxy_async" in found.message
     assert found.line == line_of(bad, "mma0")
+
+
+def test_operand_written_by_threads_that_fence_after_the_barrier():
+    """Triton puts the fence of all threads between the barrier and the wgmma: advice."""
+    late = gemm(load=False, late=filled("bar.sync 0;\nfence.proxy.async.shared::cta;"))
+    report, *_ = run(late)
+    silent(report)
+    found = [f for f in report.advice if f.kind == "missing_proxy_fence"]
+    assert found
+    assert "here they fence after it" in found[0].message
+
+
+@pytest.mark.parametrize("writers_fence", [True, False])
+@pytest.mark.parametrize("seed", range(3))
+def test_operand_written_by_other_threads_that_fence_after_the_barrier(seed, writers_fence):
+    """The fence of the readers alone is not enough: every writing thread needs one."""
+    body = gemm(load=False, late="bar.sync 0;\nfence.proxy.async.shared::cta;")
+    fence = "fence.proxy.async.shared::cta;" if writers_fence else "mov.u32 %r9, 0;"
+    fill = filled("bar.sync 0;").replace("%thread, 2", "%lane128, 2")
+    body = body.replace("bar.sync 0;", "bar.sync 0;\nsetp.ge.u32 %p7, %thread, 128;\n"
+                        f"@!%p7 bra READ;\nand.b32 %lane128, %thread, 127;\n{fill}\n{fence}\n"
+                        "ret;\nREAD:", 1)  # fmt: skip
+    report, *_ = run(body, seed=seed, shared=SHARED + ".reg .b32 %lane128;\n", block=256)
+    assert {f.kind for f in report.findings} == (
+        set() if writers_fence else {"missing_proxy_fence"}
+    ), str(report)
 
 
 @pytest.mark.parametrize("completion", POLICIES)

@@ -34,3 +34,15 @@ def test_same_value(width, space):
 def test_other_values(width, space):
     report = run("%warp", width, space)
     assert {f.kind for f in report.findings} == {"race"}
+
+
+@pytest.mark.parametrize(("value", "same"), [("%lane", True), ("%warp", False)])
+def test_matrix_stores(value, same):
+    body = f"""
+mov.u32 %r2, data; and.b32 %r3, %lane, 7; mad.lo.u32 %r2, %r3, 16, %r2; mov.u32 %r1, {value};
+stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r2], {{%r1}};
+"""
+    ptx = kernel(body, shared=".shared .align 16 .b8 data[128];")
+    report = launch(ptx, "k", grid=1, block=128, args=[])
+    assert {f.kind for f in report.findings} == (set() if same else {"race"}), str(report)
+    assert [f.kind for f in report.advice] == (["race"] if same else [])
