@@ -250,7 +250,8 @@ def ld_16x32bx2(
     Args:
         taddr: address, the same in all lanes: lane 0 or 16 of the warp's 32.
         num: repetitions along the columns.
-        half_offset: column offset of the second half, usually ``num``.
+        half_offset: offset of the second half in columns of TMEM, usually ``num``, ``2 * num``
+            with ``pack``.
         pack: put the low 16 bits of two neighbouring columns into one register; the span doubles.
         dtype: type of the registers.
     """

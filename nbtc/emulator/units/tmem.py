@@ -73,17 +73,25 @@ def _first_lane(address: int, shape: str, warp: int) -> int:
 
 
 @cache
-def _map(shape: str, count: int, half_split: int) -> tuple[np.ndarray, np.ndarray]:
-    """Lane and column of every (register, lane), relative to the address."""
+def _map(
+    shape: str, count: int, half_split: int, packed: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """Lane and column of every (register, lane), relative to the address.
+
+    Packed registers spread over two columns, of which this is the first; the half split of
+    16x32bx2 counts columns of TMEM, packed or not.
+    """
     try:
         total = tm.registers(shape, count)
     except LayoutError as error:
         raise UnitFault("illegal-instruction", str(error)) from None
     register, lane = np.meshgrid(np.arange(total), np.arange(32), indexing="ij")
+    width = 2 if packed else 1
     if shape == "16x32bx2":
-        return tm.lane_16x32bx2(lane, register), tm.column_16x32bx2(lane, register, half_split)
+        columns = width * tm.column_16x32bx2(lane, register, 0) + (lane >> 4) * half_split
+        return tm.lane_16x32bx2(lane, register), columns
     lanes = getattr(tm, f"lane_{shape}")(lane, register)
-    return lanes, getattr(tm, f"column_{shape}")(lane, register)
+    return lanes, width * getattr(tm, f"column_{shape}")(lane, register)
 
 
 def access_rects(
@@ -96,7 +104,7 @@ def access_rects(
     span = tm.column_span(shape, count) * (2 if packed else 1)
     starts = [column]
     if shape == "16x32bx2":
-        starts = [column, column + half_split * (2 if packed else 1)]
+        starts = [column, column + half_split]
     what = f"tcgen05.ld/st {shape}.x{count}"
     return [check_rect(Rect(lane, lanes, start, span), what) for start in dict.fromkeys(starts)]
 
@@ -119,16 +127,16 @@ def ld(
         shape: "32x32b", "16x64b", "16x128b", "16x256b" or "16x32bx2".
         count: N of ``.xN``.
         warp: index of the warp in its CTA.
-        half_split: column offset of the second half of 16x32bx2.
+        half_split: offset of the second half of 16x32bx2, in columns of TMEM.
         pack: ``.pack::16b``: two columns' low halves in one register.
     """
     access_rects(address, shape, count, warp, half_split=half_split, packed=pack)
-    lanes, columns = _map(shape, count, half_split)
+    lanes, columns = _map(shape, count, half_split, pack)
     lanes = lanes + _first_lane(address, shape, warp)
     column = tm.column_of(address)
     if not pack:
         return tmem[lanes, columns + column]
-    low, high = tmem[lanes, 2 * columns + column], tmem[lanes, 2 * columns + 1 + column]
+    low, high = tmem[lanes, columns + column], tmem[lanes, columns + 1 + column]
     return low & np.uint32(0xFFFF) | high << np.uint32(16)
 
 
@@ -145,14 +153,14 @@ def st(
 ) -> None:
     """Carry out tcgen05.st; arguments as in `ld`, registers uint32 (registers, 32)."""
     access_rects(address, shape, count, warp, half_split=half_split, packed=unpack)
-    lanes, columns = _map(shape, count, half_split)
+    lanes, columns = _map(shape, count, half_split, unpack)
     lanes = lanes + _first_lane(address, shape, warp)
     column = tm.column_of(address)
     if not unpack:
         tmem[lanes, columns + column] = registers
         return
-    tmem[lanes, 2 * columns + column] = registers & np.uint32(0xFFFF)
-    tmem[lanes, 2 * columns + 1 + column] = registers >> np.uint32(16)
+    tmem[lanes, columns + column] = registers & np.uint32(0xFFFF)
+    tmem[lanes, columns + 1 + column] = registers >> np.uint32(16)
 
 
 def _cp_size(shape: str) -> tuple[int, int]:

@@ -390,7 +390,9 @@ def test_ld_st(shape, count, pack):
         row = 64 + lane + lane_of(thread, reg)
         column = column_of(thread, reg, *options.values())
         if pack:
-            low, high = tensor[row, 7 + 2 * column], tensor[row, 8 + 2 * column]
+            # The half split counts columns of TMEM (CuTe: N, and 2N with pack).
+            column = column_of(thread, 2 * reg, *options.values()) if options else 2 * column
+            low, high = tensor[row, 7 + column], tensor[row, 8 + column]
             assert got[reg, thread] == (int(low) & 0xFFFF | (int(high) & 0xFFFF) << 16)
         else:
             assert got[reg, thread] == tensor[row, 7 + column]
