@@ -8,8 +8,9 @@ from typing import Any
 
 from ..errors import EmulatorError
 from .codegen import FunctionCode
+from .late_moves import sink_unpacking
 from .parser import parse
-from .program import Function, Module, Symbol, Variable, Vec
+from .program import Function, Instruction, Module, Symbol, Variable, Vec
 
 MODULE_BASE = 0x7E00_0000_0000
 FUNCTION_BASE = 0x7D00_0000_0000
@@ -32,8 +33,10 @@ class Program:
                 place = (place + variable.align + 255) // 256 * 256
                 variable.offset = place
                 place += max(variable.size, 1) + 4096
+        self.late_moves: list[Instruction] = []
         for function in module.functions.values():
             self._lay_out(function)
+            self.late_moves += sink_unpacking(function)
 
     def _lay_out(self, function: Function) -> None:
         local, area = 0, 0

@@ -404,7 +404,19 @@ def _watched(cluster: Cluster) -> int:
                             for register in operand.registers():
                                 mask |= 1 << register.index
         launch.wgmma_mask = mask
+        if "wgmma" in launch.checks:
+            _late_moves(cluster.machine)
     return mask
+
+
+def _late_moves(machine: Machine) -> None:
+    for ins in machine.program.late_moves:
+        machine.finding(
+            "wgmma_in_flight",
+            f"accumulators unpacked at {where(ins)} before wait_group: undefined by the ISA; ptxas "
+            "waits first (C7517), and so does the emulator",
+            ins=ins, severity="advice",
+        )  # fmt: skip
 
 
 def _start(cluster: Cluster) -> None:

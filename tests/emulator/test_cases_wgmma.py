@@ -139,6 +139,34 @@ def test_c44_accumulators_read_before_the_wait(completion):
     assert found.line == line_of(body, "store")
 
 
+HALVES = " ".join(f"mov.b32 {{%h{2 * i}, %h{2 * i + 1}}}, %r{100 + i};" for i in range(16))
+
+
+def in_halves(body):
+    """The same product with float16 accumulators, stored as halves."""
+    body = body.replace(
+        f"f32.f16.f16 {ACC}", "f16.f16.f16 {" + ", ".join(f"%r{100 + i}" for i in range(16)) + "}"
+    )
+    for i in range(32):
+        body = body.replace(f"st.global.f32 [%rd9+{4 * i}], %f{i};",
+                            f"st.global.b16 [%rd9+{4 * i}], %h{i};")  # fmt: skip
+    return body
+
+
+@pytest.mark.parametrize("completion", POLICIES)
+def test_halves_of_an_accumulator_taken_before_the_wait(completion):
+    """LLVM unpacks float16 accumulators at once; ptxas waits before it, and so do we."""
+    shared = SHARED + ".reg .b16 %h<32>;"
+    report, *_, out = run(in_halves(gemm(early=HALVES)), completion=completion, shared=shared)
+    silent(report)
+    assert "wgmma_in_flight" in {f.kind for f in report.advice}
+    _, _, _, want = run(gemm())
+    got = out.view(np.float16)[:, ::2].astype(np.float64)
+    np.testing.assert_allclose(got, want, atol=4e-3 * np.abs(want).max())
+    used = in_halves(gemm(early=HALVES + " mov.b16 %rs1, %h0;"))
+    assert the(run(used, completion=completion, shared=shared)[0], "wgmma_in_flight")
+
+
 def test_c44_wait_for_too_few_groups():
     report, *_ = run(gemm(wait_group="wgmma.wait_group.sync.aligned 1;"))
     assert the(report, "wgmma_in_flight")
