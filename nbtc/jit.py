@@ -285,6 +285,10 @@ class EmulatedLaunch:
         else:
             report.raise_for_findings()
 
+    def bind(self, *args: Any) -> Callable[[], None]:
+        """Return a function that runs the kernel with these arguments, as on a GPU."""
+        return functools.partial(self, *args)
+
 
 _report_hook: Callable[[Kernel, Any], None] | None = None
 

@@ -33,7 +33,7 @@ the legacy default stream; see ``nbtc.streams`` for what else is taken.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from nbtc.arguments import probe, with_names
@@ -81,6 +81,26 @@ class Configured:
             LaunchError: an argument or the configuration is not right.
             DriverError: the driver refused the launch.
         """
+        run, fields = self._prepare(args)
+        run(fields)
+
+    def bind(self, *args: Any) -> Callable[[], None]:
+        """Return a function that launches with these arguments: they are converted once, here.
+
+        It costs little more than the driver's own call. Arrays are read at their present address,
+        so they must not be reallocated; the function keeps them alive.
+
+        Raises:
+            LaunchError: an argument or the configuration is not right.
+        """
+        run, fields = self._prepare(args)
+
+        def launch(_keep: tuple[Any, ...] = args) -> None:
+            run(fields)
+
+        return launch
+
+    def _prepare(self, args: tuple[Any, ...]) -> tuple[Run, Sequence[Any]]:
         try:
             key, fields = probe(args)
         except (LaunchError, DtypeError) as error:
@@ -89,7 +109,7 @@ class Configured:
         run = self._runs.get(key)
         if run is None:
             run = self._first(key, args)
-        run(fields)
+        return run, fields
 
     def plan(self, *args: Any) -> LaunchPlan:
         """Return the plan that these arguments would use, compiling if needed."""

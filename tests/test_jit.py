@@ -408,3 +408,17 @@ def test_tensor_maps_in_a_tuple(arch):
     assert len(re.findall(r"\.param \.align 64 \.b8 kernel_param_[01]\[128\]", ptx)) == 2
     assert ptx.count("cp.async.bulk.prefetch.tensor") == 3
     assert ".local" not in ptx
+
+
+def test_a_bound_launch_runs_on_the_emulator_too(monkeypatch):
+    monkeypatch.setenv("NBTC_EMULATE", "1")
+
+    @nbtc.jit
+    def count(x):
+        x[0] += 1
+
+    x = np.zeros(1, np.int32)
+    again = count[1, 1].bind(x)
+    for _ in range(3):
+        again()
+    assert x[0] == 3

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import re
 import struct
 import threading
+import weakref
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
@@ -512,6 +514,25 @@ def test_kernel_syntax_keeps_configurations_and_plans(fake):
     assert fake.launches[-1].stream == 0
     kernel[(1, 2), (32, 2), 0, 4096](Array((8,)), 1)
     assert (fake.launches[-1].grid, fake.launches[-1].smem) == ((1, 2, 1), 4096)
+
+
+def test_bound_arguments_are_converted_once(fake):
+    kernel = Kernel()
+    array = Array((8,))
+    launch = kernel[2, 64, 9].bind(array, 5)
+    assert fake.launches == []
+    for _ in range(3):
+        launch()
+    kernel[2, 64, 9](array, 5)
+    assert len(fake.launches) == 4
+    assert len({tuple(one.values) for one in fake.launches}) == 1
+    assert {one.stream for one in fake.launches} == {9}
+    kept = weakref.ref(array)
+    del array
+    gc.collect()
+    assert kept() is not None  # its memory must live as long as the launch
+    with pytest.raises(LaunchError, match="argument 1"):
+        kernel[2, 64].bind(Array((8,)), "five")
 
 
 def test_unhashable_sizes_work(fake):

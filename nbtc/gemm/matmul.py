@@ -247,6 +247,7 @@ class _Plan:
         ]
         self.sizes = (np.int32(self.m), np.int32(self.n), np.int32(self.k))
         self.maps = arrays.Recent(64)
+        self.bound = arrays.Recent(64)
 
     def run(self, a: Any, b: Any, out: Any, extra: Sequence[Any], stream: Any) -> Any:
         """Launch on arrays that lie like the ones of the plan."""
@@ -278,15 +279,24 @@ class _Plan:
         if self.spills and self.emulated:
             out = arrays.whole_rows(out)
         operands = (b, a, out) if self.swapped else (a, b, out)
-        pointers = tuple(arrays.address(x) for x in operands)
+        pointers = tuple([arrays.address(x) for x in operands])
+        handle = 0 if stream is None else streams.handle(stream)
+        bound = None if extra else self.bound.get((pointers, handle))
+        if bound is None:
+            bound = self._bind(operands, pointers, handle, extra)
+        bound()
+
+    def _bind(self, operands: Any, pointers: Any, handle: int, extra: Any) -> Callable[[], None]:
+        """Return the launch on operands at these addresses; it is kept if nothing else changes."""
         maps = self.maps.get(pointers)
         if maps is None:
             maps = self._make_maps(operands, pointers)
             if not self.emulated:
                 self.maps.add(pointers, maps)
-        self.launch(streams.handle(stream) if stream is not None else 0)(
-            *maps, *self.sizes, self.order, tuple(extra)
-        )
+        bound = self.launch(handle).bind(*maps, *self.sizes, self.order, tuple(extra))
+        if not extra and not self.emulated:
+            self.bound.add((pointers, handle), bound)
+        return bound
 
     def _make_maps(self, operands: Sequence[Any], pointers: Sequence[int]) -> tuple[TensorMap, ...]:
         """Return the maps at these addresses; kept ones must not hold the caller's memory."""
