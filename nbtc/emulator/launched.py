@@ -65,6 +65,7 @@ class EngineMachine(Machine):
         self.runner = Runner(self)
         self.instructions = 0
         self._completing = False
+        self.ends = 0  # clusters and asynchronous operations that ended
 
     # -- asynchronous work ----------------------------------------------------------------------
 
@@ -88,6 +89,7 @@ class EngineMachine(Machine):
         """Complete one operation."""
         self.queue.remove(op)
         self.events += 1
+        self.ends += 1
         try:
             op.complete()
         except MemoryFault as error:

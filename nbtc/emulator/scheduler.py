@@ -14,6 +14,7 @@ class Scheduler:
     """Chooses who runs next: seeded, with lazy warps and delayed copies."""
 
     max_resident = 264
+    patience = 1024  # picks in which nothing ends, before something else is let go on
 
     def __init__(self, machine: Any, progress: Callable[[float], None]) -> None:
         """Start with no cluster alive."""
@@ -23,6 +24,8 @@ class Scheduler:
         self.running: Any = None
         self.total = len(machine.waiting_clusters)
         self.beat = monotonic() + 0.2
+        self.due = self.patience
+        self.ends = 0
 
     def run(self) -> None:
         """Run until every cluster has ended, or nothing can go on."""
@@ -41,6 +44,8 @@ class Scheduler:
             if picks & 63 == 0 and monotonic() > self.beat:
                 self.beat = monotonic() + 0.2
                 self.progress(self.fraction())
+            if picks > self.due:
+                self.due = picks + self.unstick()
             if eager and machine.queue and rand() < 0.25:
                 machine.finish_one(True)
             if picks & 7 == 0 and self.blocked:
@@ -91,6 +96,23 @@ class Scheduler:
                 still.append(warp)
         self.blocked = still
 
+    def unstick(self) -> int:
+        """Let something else go on; return the picks until the next time.
+
+        A CTA that spins, with a barrier in its loop, is never idle, and may be waiting for a CTA
+        that has not started or that waits for its copies.
+        """
+        machine = self.machine
+        if machine.ends != self.ends:
+            self.ends = machine.ends
+            return self.patience
+        if machine.waiting_clusters and self.has_room():
+            self.start_next()
+            return self.patience
+        machine.finish_one(False)
+        self.ends = machine.ends
+        return self.patience // 32
+
     def retire(self, warp: Any) -> None:
         """A warp has no path left: it ended, with its CTA and cluster perhaps."""
         if warp.live.any():
@@ -112,6 +134,7 @@ class Scheduler:
         machine.hooks.end_cluster(cluster)
         machine.instructions += sum(w.count for a in cluster.ctas for w in a.warps)
         machine.clusters.remove(cluster)
+        machine.ends += 1
         if len(machine.special_rows) > 4096:
             machine.special_rows.clear()
         self.progress(self.fraction())
@@ -133,10 +156,7 @@ class Scheduler:
                 return True
             if self.expire():
                 return True
-            if (
-                machine.waiting_clusters
-                and len(machine.clusters) * len(machine.clusters[0].ctas) < self.max_resident
-            ):
+            if machine.waiting_clusters and self.has_room():
                 self.start_next()
                 return True
             self.deadlock()
@@ -144,6 +164,11 @@ class Scheduler:
             self.start_next()
             return True
         return False
+
+    def has_room(self) -> bool:
+        """Say whether one more cluster may be alive."""
+        clusters = self.machine.clusters
+        return not clusters or len(clusters) * len(clusters[0].ctas) < self.max_resident
 
     def start_next(self) -> None:
         """Start the next cluster of the grid."""
