@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .cas_guess import split_guesses
 from .clocks import Access, AccessTable, Agents, Clock, Conflict, FenceLog, join
 from .machine import Hooks, Instruction
 from .race_places import lane_bits, place, related, where
@@ -290,7 +291,16 @@ class Checks(Wording, Hooks):
         access = sync.access(warp, ins, lane_bits(mask), write=False, strong=strong, fences=fences)
         found = self._shadowed(state.shadow, chosen, size, access, sync.clock)
         if found:
+            found = self._without_guesses(found, warp, ins)
             self.conflicts(found, access, warp, ins, space=space, target=target)
+
+    def _without_guesses(
+        self, found: list[Conflict], warp: Warp, ins: Instruction
+    ) -> list[Conflict]:
+        guesses, others = split_guesses(found, ins)
+        if guesses:
+            self.guess(guesses[0][0], warp, ins)
+        return others
 
     def store(self, warp: Warp, space: str, target: Any, offsets: np.ndarray, size: int,
               mask: np.ndarray | None, ins: Instruction,
@@ -340,6 +350,7 @@ class Checks(Wording, Hooks):
             )  # fmt: skip
             found = self._shadowed(state.shadow, chosen, size, access, sync.clock)
             if found:
+                found = self._without_guesses(found, warp, ins)
                 self.conflicts(found, access, warp, ins, space=space, target=target)
         if ins.parts[0] != "red":
             self._observe(sync, state, chosen, acquire=sem in ("acquire", "acq_rel"))

@@ -143,6 +143,16 @@ class Wording:
             related=related(f"{old.what}", old.place),
         )  # fmt: skip
 
+    def guess(self, old: Access, warp: Warp, ins: Instruction) -> None:
+        """Advise about a plain load, compared by an ``atom.cas``, that races with atomics."""
+        self.machine.finding(
+            "race",
+            f"{'load' if old.write else 'atomic'} is not ordered after the access at "
+            f"{where(old.place)}{self._who(old)}; the loaded value is only what an atom.cas "
+            "compares with, so that an old one costs a trip; ld.relaxed says it",
+            ins=ins, warp=warp, severity="advice", related=related("access", old.place),
+        )  # fmt: skip
+
     def _order(self, old: Access, access: Access, warp: Warp, ins: Instruction, space: str,
                place_text: str) -> None:  # fmt: skip
         sync: WarpSync = warp.sync
