@@ -9,11 +9,10 @@ import numpy as np
 from .builtins import call_builtin
 from .machine import LANES
 from .program import Operand, Reg, Symbol
-from .warp import ActiveFrame, Join
+from .warp import ActiveFrame, ActivePath, Join
 
 if TYPE_CHECKING:
     from .codegen import Step
-    from .warp import ActivePath
 
 
 class Calls:
@@ -34,14 +33,16 @@ class Calls:
                 return False
         target = ins.operands[1]
         if isinstance(target, Reg):
-            values = np.unique(w.read(target)[mask])
-            if values.size != 1:
-                ins.unmodelled("indirect call with several targets in one warp")
-            name: Any = program.function_name(int(values[0]))
+            targets = w.read(target)
+            first = targets[int(np.argmax(mask))]
+            others = mask & (targets != first)
+            if others.any():
+                mask = self._split_call(path, mask, others)
+            name: Any = program.function_name(int(first))
             if name is None:
                 self.machine.fatal(
                     "illegal-instruction",
-                    f"call of address {int(values[0]):#x}, which is no function",
+                    f"call of address {int(first):#x}, which is no function",
                     ins=ins,
                     warp=w,
                 )
@@ -68,6 +69,18 @@ class Calls:
         path.block = path.step = 0
         w.frame = callee
         return True
+
+    @staticmethod
+    def _split_call(path: ActivePath, mask: np.ndarray, others: np.ndarray) -> np.ndarray:
+        """Let the lanes with other targets call by themselves; return the lanes that remain."""
+        join = Join(path.block, path.step + 1, path.frame, path.mask, path.join)
+        join.have |= path.mask & ~mask
+        w: Any = path.warp
+        fresh = ActivePath(w, others.copy(), path.frame, path.block, path.step, join)
+        w.paths.insert(w.paths.index(path) + 1, fresh)
+        path.join = join
+        path.mask = mask & ~others
+        return path.mask
 
     def pass_value(self, w: Any, frame: Any, operand: Operand, callee: Any, variable: Any) -> None:
         """Copy one argument into the callee's parameter area or register."""
