@@ -13,7 +13,12 @@ from typing import Any
 from nbtc.errors import NbtcError
 
 
-def main(file: str, args: Sequence[str] = (), seed: int | None = None) -> int:
+def main(
+    file: str,
+    args: Sequence[str] = (),
+    seed: int | None = None,
+    completion: str | None = None,
+) -> int:
     """Run a script as ``__main__`` with all its launches on the emulator.
 
     A finding does not stop the script: its report is printed and the script goes on. An exception
@@ -23,6 +28,7 @@ def main(file: str, args: Sequence[str] = (), seed: int | None = None) -> int:
         file: the script.
         args: its arguments.
         seed: seed of the schedule; None leaves ``NBTC_SEED``.
+        completion: when asynchronous work completes; None leaves ``NBTC_COMPLETION``.
 
     Returns:
         0 no findings; 1 findings, or the script failed; 2 there is no such script, or it launched
@@ -35,6 +41,8 @@ def main(file: str, args: Sequence[str] = (), seed: int | None = None) -> int:
     os.environ["NBTC_EMULATE"] = "1"
     if seed is not None:
         os.environ["NBTC_SEED"] = str(seed)
+    if completion is not None:
+        os.environ["NBTC_COMPLETION"] = completion
     from nbtc.jit import set_report_hook
 
     reports: list[Any] = []

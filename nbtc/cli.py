@@ -51,6 +51,10 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument(
         "--seed", type=int, default=None, help="seed of the schedule (default: NBTC_SEED, or 0)"
     )
+    check.add_argument(
+        "--completion", choices=("random", "earliest", "latest"), default=None,
+        help="when asynchronous work completes (default: NBTC_COMPLETION, or random)",
+    )  # fmt: skip
     check.add_argument("file", metavar="FILE.py", help="script to run")
     check.add_argument("args", nargs=argparse.REMAINDER, help="arguments of the script")
     check.set_defaults(run=_check)
@@ -84,7 +88,7 @@ def _demo(options: argparse.Namespace) -> int:
 def _check(options: argparse.Namespace) -> int:
     from nbtc import check
 
-    return check.main(options.file, options.args, options.seed)
+    return check.main(options.file, options.args, options.seed, options.completion)
 
 
 def _doctor(options: argparse.Namespace) -> int:

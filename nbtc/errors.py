@@ -47,5 +47,9 @@ class EmulatorError(NbtcError, RuntimeError):
     """A call of the emulator is wrong, or an instruction is not modelled."""
 
 
+class EmulatorWarning(UserWarning):
+    """A launch on the emulator had no finding, but something risky or contested."""
+
+
 class FindingsError(NbtcError, AssertionError):
     """The emulator found faults; the message lists them."""

@@ -10,6 +10,7 @@ import math
 import os
 import sys
 import types as pytypes
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, overload
@@ -22,7 +23,8 @@ from nbtc import argument_types, arguments, driver, fingerprint, saved
 from nbtc.arch import Arch
 from nbtc.compile import Compiled, CompileOptions, compile_kernel, key_of
 from nbtc.device_function import DeviceFunction, device
-from nbtc.errors import CompileError, LaunchError, LayoutError
+from nbtc.errors import CompileError, EmulatorWarning, LaunchError, LayoutError
+from nbtc.layout.shared_pieces import SharedPiece
 from nbtc.launch import LaunchOptions, LaunchPlan, LaunchSyntax
 from nbtc.launch_options import LaunchConfig, dim3
 from nbtc.notes import NotesMode
@@ -54,7 +56,7 @@ class Kernel(LaunchSyntax):
         options: how it is launched.
         arch: target given to :func:`jit`, or None.
         notes: what serious notes of ptxas do: ``"error"``, ``"warn"`` or ``"ignore"``.
-        barrier_names: names of the barriers of the shared layout by byte offset, for reports.
+        pieces: pieces of the shared layout with their offsets, for reports.
     """
 
     __name__: str
@@ -75,7 +77,7 @@ class Kernel(LaunchSyntax):
         self.options = options
         self.arch = arch
         self.notes: NotesMode = notes
-        self.barrier_names: dict[int, str] = {}
+        self.pieces: tuple[SharedPiece, ...] = ()
         self._compile_options = compile_options
         code = py_func.__code__
         self._names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
@@ -221,7 +223,8 @@ class Kernel(LaunchSyntax):
         from nbtc import emulator
 
         parameters = inspect.signature(emulator.launch).parameters
-        legal = [name for name, p in parameters.items() if p.default is not p.empty]
+        own = {"pieces", "argument_names"}
+        legal = [k for k, p in parameters.items() if p.default is not p.empty and k not in own]
         require_options(f"{self.__qualname__}.emulate", options, legal)
         compiled = self.compile(*arguments.types_of(args), arch=arch)
         dynamic = compiled.resources.dynamic_smem_bytes if dynamic_smem is None else dynamic_smem
@@ -234,7 +237,9 @@ class Kernel(LaunchSyntax):
             cluster=self.options.cluster or (1, 1, 1),
             dynamic_smem=dynamic,
             seed=seed,
-            **{"names": self.barrier_names, **options},
+            pieces=self.pieces,
+            argument_names=_flat_names(self._names, args),
+            **options,
         )
 
 
@@ -266,7 +271,8 @@ class EmulatedLaunch:
     def __call__(self, *args: Any) -> None:
         """Run to the end; arrays are read and written in place.
 
-        ``NBTC_SEED`` sets the seed of the schedule.
+        ``NBTC_SEED`` sets the seed of the schedule, ``NBTC_COMPLETION`` when asynchronous work
+        completes. What is risky without being wrong is issued as an ``EmulatorWarning``.
 
         Raises:
             FindingsError: the emulator found faults.
@@ -278,12 +284,15 @@ class EmulatedLaunch:
         seed = int(os.environ.get("NBTC_SEED", "0"))
         report = kernel.emulate(
             config.grid, config.block, *args, seed=seed,
+            completion=os.environ.get("NBTC_COMPLETION") or "random",
             dynamic_smem=config.dynamic_smem_bytes or None,
         )  # fmt: skip
         if _report_hook is not None:
             _report_hook(self._kernel, report)
         else:
             report.raise_for_findings()
+            for one in report.warnings:
+                warnings.warn(str(one), EmulatorWarning, stacklevel=2)
 
     def bind(self, *args: Any) -> Callable[[], None]:
         """Return a function that runs the kernel with these arguments, as on a GPU."""
@@ -335,6 +344,17 @@ def flat_arguments(args: Sequence[Any]) -> list[Any]:
     flat: list[Any] = []
     for value in args:
         flat += _flatten(value)
+    return flat
+
+
+def _flat_names(names: Sequence[str], args: Sequence[Any]) -> list[str]:
+    """Return the Python name of every value of :func:`flat_arguments`, as ``scales[1]``."""
+    flat: list[str] = []
+    for name, value in zip(names, args, strict=True):
+        if isinstance(value, tuple):
+            flat += _flat_names([f"{name}[{i}]" for i in range(len(value))], value)
+        else:
+            flat += [name] * len(_flatten(value))
     return flat
 
 
@@ -432,7 +452,7 @@ def jit(
         raise CompileError(f'notes={notes!r}: must be "error", "warn" or "ignore"')
     if require_cluster and cluster is None:
         raise CompileError("require_cluster=True needs cluster=")
-    if shared is not None and not (hasattr(shared, "nbytes") and hasattr(shared, "names")):
+    if shared is not None and not (hasattr(shared, "nbytes") and hasattr(shared, "placed")):
         raise LayoutError(
             f"shared={shared!r}: needs a nbtc.shared.Layout(name=piece, ...), with pieces made by "
             "shared.tile, shared.barriers and shared.array"
@@ -461,7 +481,7 @@ def jit(
             target, options=launching, compile_options=compiling, arch=arch, notes=notes
         )
         if shared is not None:
-            kernel.barrier_names = shared.names()
+            kernel.pieces = shared.placed()
         return kernel
 
     return decorate if function is None else decorate(function)

@@ -29,8 +29,8 @@ _SETMAXNREG = (
 )
 _CALLS = (
     "wgmma is serialised: the kernel calls a function that is not inlined",
-    "make helpers nbtc.device functions; remove print (vprintf) from the kernel, the emulator "
-    "shows values instead; convert narrow floats by array access or nbtc.intrinsics",
+    "make helpers nbtc.device functions; remove print (vprintf) from the kernel, or print "
+    "on the emulator with notes='ignore'; convert narrow floats by array access or nbtc.intrinsics",
 )
 _REGISTERS = (
     "wgmma is serialised: not enough registers for the accumulators in flight",

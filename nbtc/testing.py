@@ -52,17 +52,21 @@ def has_gpu(capability: tuple[int, int] | None = None) -> bool:
 
 
 @contextlib.contextmanager
-def emulated(seed: int | None = None) -> Iterator[None]:
+def emulated(seed: int | None = None, completion: str | None = None) -> Iterator[None]:
     """Run the launches of this block on the emulator, also where there is a GPU.
 
     Kernels take NumPy arrays, in place, and raise `nbtc.errors.FindingsError` on findings.
 
     Args:
         seed: seed of the schedule; None leaves it.
+        completion: when asynchronous work completes, ``"random"``, ``"earliest"`` or ``"latest"``;
+            None leaves it.
     """
     wanted = {"NBTC_EMULATE": "1"}
     if seed is not None:
         wanted["NBTC_SEED"] = str(seed)
+    if completion is not None:
+        wanted["NBTC_COMPLETION"] = completion
     before = {name: os.environ.get(name) for name in wanted}
     os.environ.update(wanted)
     try:

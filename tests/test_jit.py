@@ -16,7 +16,7 @@ from numba.cuda import types
 
 import nbtc
 from nbtc import device, jit
-from nbtc.errors import CompileError, FindingsError, InstructionError, LaunchError
+from nbtc.errors import CompileError, EmulatorWarning, FindingsError, InstructionError, LaunchError
 from nbtc.intrinsics import mbarrier, tma
 from nbtc.jit import DeviceFunction, Kernel, emulating, flat_arguments, set_report_hook
 from nbtc.layout import matrix_descriptor
@@ -422,3 +422,26 @@ def test_a_bound_launch_runs_on_the_emulator_too(monkeypatch):
     for _ in range(3):
         again()
     assert x[0] == 3
+
+
+def test_what_is_risky_is_a_warning_of_the_launch(monkeypatch):
+    monkeypatch.setenv("NBTC_EMULATE", "1")
+
+    class Report:
+        findings, warnings = (), ("t.py:3: risky",)
+
+        def raise_for_findings(self):
+            pass
+
+    @nbtc.jit
+    def kernel(x):
+        x[0] += 1
+
+    seen = {}
+    monkeypatch.setattr(
+        kernel, "emulate", lambda *args, **options: seen.update(options) or Report()
+    )
+    monkeypatch.setenv("NBTC_COMPLETION", "latest")
+    with pytest.warns(EmulatorWarning, match=r"t\.py:3: risky"):
+        kernel[1, 1](np.zeros(1, np.int32))
+    assert seen["completion"] == "latest"

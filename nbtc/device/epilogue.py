@@ -77,7 +77,8 @@ def _returns_each(function: Any, d: Any, row: Any, column: Any, *extra: Any) -> 
 def each(e: Emitter, function: Any, d: Any, row: Any, column: Any, *extra: Any) -> None:
     """Call ``function(value, row, column, *extra)`` for every register, for what it does.
 
-    As :func:`apply`, but the function returns nothing: it stores the value, for example.
+    As :func:`apply`, but the function returns nothing: it stores the value, for example. It is also
+    called for elements outside the matrix (row and column are int32), and so tests the bounds.
     """
     _called(e, function, d, row, column, extra)
 

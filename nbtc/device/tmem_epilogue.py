@@ -6,6 +6,7 @@ Thread ``l`` of warp ``w`` holds row ``32 * (w % 4) + l`` of D, one register a c
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from numba.cuda import types
@@ -52,14 +53,11 @@ def apply(
     """
     at = e.cast(row, types.int32)
     builder = e.builder
-    row_inside = builder.icmp_unsigned("<", e.word(row), e.word(rows))
     results = []
     before = list(values)
-    for i in range(len(before)):
-        here = e.cast(column + i, types.int32)
-        inside = builder.icmp_unsigned("<", here.llvm, e.word(columns))
+    for i, (here, inside) in enumerate(_places(e, len(before), row, column, rows, columns)):
         outside_block = builder.block
-        with builder.if_then(builder.and_(row_inside, inside)):
+        with builder.if_then(inside):
             value = e.call_function(function.type, [before[i], at, here, *extra])
             value = e.cast(value, values.type[0])
             inside_block = builder.block
@@ -68,6 +66,39 @@ def apply(
         merged.add_incoming(value.llvm, inside_block)
         results.append(Value(e, value.type, merged))
     return e.tuple(results)
+
+
+def _places(
+    e: Emitter, count: int, row: Any, column: Any, rows: Any, columns: Any
+) -> Iterator[tuple[Value, Any]]:
+    """Give the column of each register, and whether the matrix has that element."""
+    builder = e.builder
+    row_inside = builder.icmp_unsigned("<", e.word(row), e.word(rows))
+    for i in range(count):
+        here = e.cast(column + i, types.int32)
+        inside = builder.icmp_unsigned("<", here.llvm, e.word(columns))
+        yield here, builder.and_(row_inside, inside)
+
+
+def _returns_each(
+    function: Any, values: Any, row: Any, column: Any, rows: Any, columns: Any, *extra: Any
+) -> Any:
+    _returns_apply(function, values, row, column, rows, columns, *extra)
+    return types.none
+
+
+@staged(_returns_each)
+def each(
+    e: Emitter, function: Any, values: Any, row: Any, column: Any, rows: Any, columns: Any,
+    *extra: Any,
+) -> None:  # fmt: skip
+    """Call ``function(value, row, column, *extra)`` for every element, for what it does.
+
+    As :func:`apply`, but the function returns nothing: it stores the value, for example.
+    """
+    for i, (here, inside) in enumerate(_places(e, len(values), row, column, rows, columns)):
+        with e.builder.if_then(inside):
+            e.call_function(function.type, [values[i], e.cast(row, types.int32), here, *extra])
 
 
 def _returns_store(
