@@ -100,3 +100,87 @@ def histogram(x, y, n, B: tl.constexpr, BINS: tl.constexpr):
     i = tl.program_id(0) * B + tl.arange(0, B)
     h = tl.histogram(tl.load(x + i, mask=i < n, other=0), BINS, mask=i < n)
     tl.atomic_add(y + tl.arange(0, BINS), h)
+
+
+@triton.jit
+def attention(q, k, v, o, n, scale, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
+    head = tl.program_id(1) * n * D
+    om, od = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, D)
+    x = tl.load(q + head + om[:, None] * D + od[None, :])
+    top, total = tl.full((BM,), -float("inf"), tl.float32), tl.zeros((BM,), tl.float32)
+    acc = tl.zeros((BM, D), tl.float32)
+    for j in range(0, (tl.program_id(0) + 1) * BM, BN):
+        on = j + tl.arange(0, BN)
+        s = tl.dot(x, tl.load(k + head + on[None, :] * D + od[:, None])) * scale
+        s = tl.where(om[:, None] >= on[None, :], s, -1.0e6)
+        new = tl.maximum(top, tl.max(s, 1))
+        p, fade = tl.exp2(s - new[:, None]), tl.exp2(top - new)
+        y = tl.load(v + head + on[:, None] * D + od[None, :])
+        acc = tl.dot(p.to(y.dtype), y, acc * fade[:, None])
+        total, top = total * fade + tl.sum(p, 1), new
+    tl.store(o + head + om[:, None] * D + od[None, :], acc / total[:, None])
+
+
+@triton.jit
+def mm_half(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    om, on, ok = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, BK)
+    acc = tl.zeros((BM, BN), tl.float16)
+    for k in range(0, K, BK):
+        x = tl.load(a + om[:, None] * K + (ok + k)[None, :])
+        y = tl.load(b + (ok + k)[:, None] * N + on[None, :])
+        acc = tl.dot(x, y, acc, out_dtype=tl.float16)
+    tl.store(c + om[:, None] * N + on[None, :], acc)
+
+
+@triton.jit
+def descriptor_copy(x, y, D0, D1, D2, B0: tl.constexpr, B1: tl.constexpr, B2: tl.constexpr):
+    source = tl.make_tensor_descriptor(x, [D0, D1, D2], [D1 * D2, D2, 1], [B0, B1, B2])
+    target = tl.make_tensor_descriptor(y, [D0, D1, D2], [D1 * D2, D2, 1], [B0, B1, B2])
+    for i in range(tl.program_id(0) * B0, D0, tl.num_programs(0) * B0):
+        for j in range(0, D1, B1):
+            for k in range(0, D2, B2):
+                target.store([i, j, k], source.load([i, j, k]) + 1)
+
+
+@triton.jit
+def gather_scatter(x, y, index, M, N, BN: tl.constexpr, ROWS: tl.constexpr):
+    source = tl.make_tensor_descriptor(x, [M, N], [N, 1], [1, BN])
+    target = tl.make_tensor_descriptor(y, [M, N], [N, 1], [1, BN])
+    i = tl.load(index + tl.arange(0, ROWS))
+    target.scatter(source.gather(i, tl.program_id(0) * BN) + 1, i ^ 1, tl.program_id(0) * BN)
+
+
+@triton.jit
+def stream_k(
+    a, b, c, partial, locks, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    PROGRAMS: tl.constexpr,
+):  # fmt: skip
+    program, steps, tiles_n = tl.program_id(0), tl.cdiv(K, BK), tl.cdiv(N, BN)
+    total = tl.cdiv(M, BM) * tiles_n * steps
+    share = tl.cdiv(total, PROGRAMS)
+    at, end = program * share, tl.minimum(program * share + share, total)
+    inside = tl.arange(0, BM)[:, None] * BN + tl.arange(0, BN)[None, :]
+    while at < end:
+        tile = at // steps
+        first = at - tile * steps
+        last = tl.minimum(steps, first + end - at)
+        om, on = tile // tiles_n * BM + tl.arange(0, BM), tile % tiles_n * BN + tl.arange(0, BN)
+        acc = tl.zeros((BM, BN), tl.float32)
+        for k in range(first, last):
+            ok = tl.arange(0, BK) + k * BK
+            x = tl.load(a + om[:, None] * K + ok[None, :])
+            acc = tl.dot(x, tl.load(b + ok[:, None] * N + on[None, :]), acc)
+        if first != 0:
+            tl.store(partial + program * BM * BN + inside, acc)
+            tl.debug_barrier()
+            tl.atomic_xchg(locks + program, 1, sem="release")
+        else:
+            done, other = last, program + 1
+            while done < steps:
+                while tl.atomic_cas(locks + other, 1, 1, sem="acquire") != 1:
+                    pass
+                tl.debug_barrier()
+                acc += tl.load(partial + other * BM * BN + inside, cache_modifier=".cv")
+                done, other = done + share, other + 1
+            tl.store(c + om[:, None] * N + on[None, :], acc)
+        at += last - first
