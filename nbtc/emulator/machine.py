@@ -473,7 +473,8 @@ class Warp:
 
     Attributes:
         cta, machine; index: warp number in the CTA (tid / 32); id: unique in the machine;
-        live: bool[32], lanes that exist and have not ended; paths: list of `Path`; path: the
+        born: bool[32], lanes that exist; live: those that have not ended; exits: (lanes as bit
+        mask, instruction that ended them) in turn; paths: list of `Path`; path: the
         running path; active: bool[32] for the running instruction; frame: running `Frame`;
         full: active covers all 32 lanes; count: warp-instructions executed;
         watch: int bit mask of 32-bit register rows of ``watch_frame`` with work in flight
@@ -487,7 +488,8 @@ class Warp:
     def __init__(self, cta: Cta, index: int, ident: int) -> None:
         """Create a warp without paths."""
         self.cta, self.machine, self.index, self.id = cta, cta.machine, index, ident
-        self.live = np.ones(LANES, bool)
+        self.live = self.born = np.ones(LANES, bool)
+        self.exits: list[tuple[int, Instruction | None]] = []
         self.paths: list[Path] = []
         self.watch = 0
         self.watch_frame: Frame | None = None

@@ -15,6 +15,7 @@ import numpy as np
 from .calls import Calls
 from .codegen import BRANCH, CALL, CODE, EXIT, HANDLER, JUMP, RETURN, TABLE, Step
 from .machine import LANES
+from .race_places import lane_bits
 from .warp import ActivePath, Join
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ class Runner(Calls):
                         if kind == EXIT or frame.caller is None:
                             path.mask = mask & ~leaving
                             path.step = i + 1
-                            self.exit_lanes(w, leaving, path.join)
+                            self.exit_lanes(w, leaving, path.join, ins)
                             return YIELDED
                         self.split(
                             path, leaving, ins, [(-1, leaving), (path.block + 1, mask & ~leaving)]
@@ -184,7 +185,7 @@ class Runner(Calls):
                     i = path.step
                     continue
                 w.paths.remove(path)
-                self.exit_lanes(w, leaving, path.join)
+                self.exit_lanes(w, leaving, path.join, ins)
                 return ENDED
             elif kind == TABLE:
                 w.count += 1
@@ -257,10 +258,10 @@ class Runner(Calls):
                 self.arrive(new)
             elif new.block < 0:
                 w.paths.remove(new)
-                self.exit_lanes(w, new.mask, join)
+                self.exit_lanes(w, new.mask, join, ins)
             elif entry and frame.function.blocks[new.block].exit_only:
                 w.paths.remove(new)
-                self.exit_lanes(w, new.mask, join)
+                self.exit_lanes(w, new.mask, join, ins)
 
     def table(self, path: ActivePath, ins: Instruction) -> None:
         """``brx.idx``: split by index."""
@@ -328,9 +329,12 @@ class Runner(Calls):
         ):
             self.arrive(path)
 
-    def exit_lanes(self, w: Any, lanes: np.ndarray, join: Join | None) -> None:
-        """Lanes ended: take them out of the joins around them."""
+    def exit_lanes(
+        self, w: Any, lanes: np.ndarray, join: Join | None, ins: Instruction | None
+    ) -> None:
+        """Lanes ended at ``ins``: take them out of the joins around them."""
         lanes = lanes.copy()
+        w.exits.append((lane_bits(lanes), ins))
         w.live = w.live & ~lanes
         self.machine.events += 1
         pending = join

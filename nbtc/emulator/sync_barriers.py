@@ -22,16 +22,33 @@ def _live(warp: Warp) -> int:
 
 
 def check_converged(warp: Warp, ins: Instruction, what: str) -> None:
-    """Report an ``.aligned`` instruction that only a part of the warp's live lanes executes."""
-    active, live = lane_bits(warp.active), _live(warp)
-    if active != live and "barrier" in warp.machine.sync.checks:
-        count = active.bit_count()
-        warp.machine.finding(
-            "aligned_divergence",
-            f"{what} executed by {count} of {live.bit_count()} lanes of warp {warp.index}: "
-            "`.aligned` needs the whole warp converged",
-            ins=ins, warp=warp, lanes=active,
-        )  # fmt: skip
+    """Report an ``.aligned`` instruction that only a part of the warp's lanes executes.
+
+    Lanes that exited are missing too; lanes that a small last warp never had are not.
+    """
+    active, needed = lane_bits(warp.active), lane_bits(warp.born)
+    if active != needed:
+        report_lanes(warp, ins, what, active, needed, "`.aligned` needs the whole warp converged")
+
+
+def report_lanes(
+    warp: Warp, ins: Instruction, what: str, active: int, needed: int, rule: str
+) -> None:
+    """Report an instruction that ``active`` lanes (a bit mask) of the ``needed`` ones execute."""
+    if "barrier" not in warp.machine.sync.checks:
+        return
+    missing = needed & ~active
+    exits: dict[str, int] = {}
+    for lanes, at in warp.exits:
+        if lanes & missing:
+            exits[where(at)] = exits.get(where(at), 0) + (lanes & missing).bit_count()
+    gone = "".join(f"; {count} exited at {line}" for line, count in exits.items())
+    warp.machine.finding(
+        "aligned_divergence",
+        f"{what} executed by {active.bit_count()} of {needed.bit_count()} lanes of warp "
+        f"{warp.index}{gone}: {rule}",
+        ins=ins, warp=warp, lanes=active,
+    )  # fmt: skip
 
 
 class NamedBarrier:

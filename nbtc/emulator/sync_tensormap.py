@@ -12,6 +12,7 @@ from nbtc.layout.tensormap_description import TensorMapDescription
 from .clocks import Access, happened
 from .machine import PARAM_WINDOW, WINDOW_SIZE, handler
 from .race import lane_bits, region_sync, related
+from .sync_barriers import check_converged
 
 if TYPE_CHECKING:
     from .machine import Instruction, Warp
@@ -127,6 +128,7 @@ def _note_map_write(warp: Warp, ins: Instruction, address: int, lane: int, *, sh
 @handler("tensormap.cp_fenceproxy")
 def tensormap_copy(warp: Warp, ins: Instruction) -> None:
     """Copy a map from shared to global memory and release it to the tensormap proxy."""
+    check_converged(warp, ins, "tensormap.cp_fenceproxy")
     lane = warp.lane
     target = int(warp.address(ins.operands[0])[lane])
     source, start = warp.shared_offset(ins.operands[1], 128, 16, lane=lane)

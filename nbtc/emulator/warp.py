@@ -24,6 +24,7 @@ from .program import Addr, Imm, Not, Operand, Pair, Reg, Sink, Special, Symbol, 
 
 if TYPE_CHECKING:
     from .machine import Cta
+    from .program import Instruction
 
 _ALL = b"\1" * LANES
 _BY_WARP = frozenset(("tid.x", "tid.y", "tid.z", "warpid"))
@@ -148,7 +149,8 @@ class EngineWarp(Warp):
         """Create the warp with its first ``lanes`` lanes alive."""
         super().__init__(cta, index, ident)
         self.live = np.arange(LANES) < lanes
-        self.active = self.live
+        self.active = self.born = self.live
+        self.exits: list[tuple[int, Instruction | None]] = []
         self.specials: dict[str, np.ndarray] = {}
         self.local = np.zeros((LANES, 0), np.uint8)
         self.local_views: dict[int, np.ndarray] = {}

@@ -248,9 +248,15 @@ def _redux(warp: Any, ins: Instruction, lanes: np.ndarray) -> None:
 
 def _elect(warp: Any, ins: Instruction, lanes: np.ndarray) -> None:
     """``elect.sync d|p, mask``: the lowest lane is elected."""
+    from .sync_barriers import report_lanes
+
     _note(warp, ins, lanes)
     dst = ins.operands[0]
     leader = int(lanes.argmax())
+    members = int(warp.read(ins.operands[1])[leader]) & mask_bits(warp.born)
+    if members & ~mask_bits(warp.live):
+        rule = "it needs every lane of its member mask"
+        report_lanes(warp, ins, "elect.sync", mask_bits(lanes), members, rule)
     first, second = (dst.first, dst.second) if isinstance(dst, Pair) else (Sink(), dst)
     warp.write(first, leader, lanes)
     warp.write(second, LANE == leader, lanes)
@@ -282,15 +288,9 @@ handler("bar.warp.sync")(_collective(0, _barrier))
 @handler("movmatrix")
 def movmatrix(warp: Any, ins: Instruction) -> None:
     """``movmatrix``: transpose an 8x8 b16 fragment; the whole warp must be converged."""
-    if not warp.full:
-        warp.machine.finding(
-            "aligned-divergence",
-            f"`{ins.text}` is executed by lanes {mask_bits(warp.active):#010x}"
-            f" only; all 32 lanes must execute it together",
-            ins=ins,
-            warp=warp,
-            lanes=warp.active,
-        )
+    from .sync_barriers import check_converged
+
+    check_converged(warp, ins, "movmatrix")
     warp.write(ins.operands[0], matrix_moves.movmatrix(warp.read(ins.operands[1], np.uint32)))
 
 

@@ -143,6 +143,31 @@ DONE: mov.u32 %r1, 0;
     assert "16 of 32 lanes" in the(run(body, block=32), "aligned_divergence").message
 
 
+@pytest.mark.parametrize(
+    "op",
+    [
+        "wgmma.fence.sync.aligned;", "bar.sync 0;", "barrier.cluster.arrive.aligned;",
+        "movmatrix.sync.aligned.m8n8.trans.b16 %r1, %r2;", "setmaxnreg.dec.sync.aligned.u32 24;",
+        "elect.sync _|%p2, 0xffffffff;",
+    ],
+)  # fmt: skip
+def test_lanes_that_exited_are_missing(op):
+    body = f"""
+mov.u32 %r2, 0;
+setp.lt.u32 %p1, %thread, 100; @!%p1 bra DONE;  // leave
+{op}  // partial
+DONE:
+"""
+    found = the(run(body, block=128), "aligned_divergence")
+    assert f"4 of 32 lanes of warp 3; 28 exited at kernel.py:{line_of(body, 'leave')}" in (
+        found.message
+    )
+    assert found.line == line_of(body, "partial")
+    assert not [f for f in run(body, block=100).findings if f.kind == "aligned_divergence"]
+    free = body.replace(op, "barrier.cluster.arrive; barrier.cluster.wait;")
+    silent(run(free, block=128))
+
+
 def test_reduction_barrier():
     body = """
 ld.param.u64 %rd1, [out]; setp.lt.u32 %p1, %thread, 40;
