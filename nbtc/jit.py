@@ -24,9 +24,9 @@ from nbtc.arch import Arch
 from nbtc.compile import Compiled, CompileOptions, compile_kernel, key_of
 from nbtc.device_function import DeviceFunction, device
 from nbtc.errors import CompileError, EmulatorWarning, LaunchError, LayoutError
-from nbtc.layout.shared_pieces import SharedPiece
 from nbtc.launch import LaunchOptions, LaunchPlan, LaunchSyntax
 from nbtc.launch_options import LaunchConfig, dim3
+from nbtc.layout.shared_pieces import SharedPiece
 from nbtc.notes import NotesMode
 from nbtc.numba_compat import KernelBounds
 from nbtc.spelling import checked, require_options

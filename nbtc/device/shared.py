@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 from nbtc.dtypes import Dtype, canonical
 from nbtc.errors import LayoutError
 from nbtc.layout import swizzle as swizzles
+from nbtc.layout.shared_pieces import SharedPiece
 from nbtc.spelling import checked
 
 BASE_ALIGNMENT = 1024
@@ -52,6 +53,7 @@ class Piece:
         alignment: alignment in bytes of every stage.
         swizzle: swizzle of a tile, ``"none"`` otherwise.
         is_barrier: whether the piece holds mbarriers.
+        is_tile: whether the piece is a tile of TMA or the tensor cores.
     """
 
     dtype: Dtype
@@ -60,6 +62,7 @@ class Piece:
     alignment: int
     swizzle: str = "none"
     is_barrier: bool = False
+    is_tile: bool = False
 
     @property
     def row_bytes(self) -> int:
@@ -131,7 +134,9 @@ def tile(dtype: Any, shape: Any, *, swizzle: str = "none", stages: int | None = 
     """
     _stages(stages, "shared.tile")
     alignment = max(TMA_ALIGNMENT, swizzles.repeat(swizzle))
-    piece = Piece(canonical(dtype), _shape(shape, "shared.tile"), stages, alignment, swizzle)
+    piece = Piece(
+        canonical(dtype), _shape(shape, "shared.tile"), stages, alignment, swizzle, is_tile=True
+    )
     span = swizzles.span(swizzle)
     if piece.copies > 1 and piece.row_bytes % span:
         raise LayoutError(
@@ -222,11 +227,12 @@ class Layout:
         """Return a text that changes with anything the generated code depends on."""
         return repr(sorted((n, self.offsets[n], repr(p)) for n, p in self.pieces.items()))
 
-    def names(self) -> dict[int, str]:
-        """Return names of barriers by byte offset, for reports: ``{0: "full[0]", ...}``."""
-        found = {}
-        for name, piece in self.pieces.items():
-            if piece.is_barrier:
-                for i in range(piece.stages or 1):
-                    found[self.offsets[name] + i * piece.stride] = f"{name}[{i}]"
-        return found
+    def placed(self) -> tuple[SharedPiece, ...]:
+        """Return the pieces with their offsets, for the emulator's messages."""
+        return tuple(
+            SharedPiece(
+                name, self.offsets[name], piece.stage_bytes, piece.stride, piece.stages,
+                piece.swizzle if piece.is_tile else None, piece.copies,
+            )
+            for name, piece in self.pieces.items()
+        )  # fmt: skip

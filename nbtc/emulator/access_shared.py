@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from .machine import LANE, LANES, RANK_SHIFT, SHARED_BASE, MemoryFault
+from .shared_names import address_text
 from .waiters import early_wait
 
 if TYPE_CHECKING:
@@ -77,7 +78,8 @@ def _shared_offsets(
             ins,
             "misaligned",
             f"thread {w.index * LANES + lane}: shared address "
-            f"{int(address[lane]):#x} is not a multiple of {size}",
+            f"{int(address[lane]):#x}, {address_text(w.machine, int(offsets[lane]))}, "
+            f"is not a multiple of {size}",
         )
     return offsets
 
@@ -198,8 +200,8 @@ def _poison(
         if not cta.shared.initialised[at : at + size].all():
             w.machine.finding(
                 "uninitialised-read",
-                f"`{ins.text}` reads shared memory at byte offset {at} of CTA "
-                f"rank {cta.rank}, which was never written{early_wait(w)}",
+                f"`{ins.text}` reads shared memory at "
+                f"{address_text(w.machine, at)} of CTA rank {cta.rank}, which was never written{early_wait(w)}",
                 ins=ins,
                 warp=w,
                 lanes=1 << lane,

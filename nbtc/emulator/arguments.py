@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,13 @@ def map_array(value: Any, description: Any) -> np.ndarray | None:
     return None
 
 
+def argument_labels(names: Sequence[str], count: int) -> list[str]:
+    """Give what messages call each parameter: its Python name, else its number."""
+    if len(names) == count:
+        return [f"argument {name!r}" for name in names]
+    return [f"argument {number}" for number in range(count)]
+
+
 def pack_arguments(machine: Any, function: Function, args: Any) -> np.ndarray:
     """Build the parameter buffer of a launch.
 
@@ -59,31 +67,32 @@ def pack_arguments(machine: Any, function: Function, args: Any) -> np.ndarray:
         raise EmulatorError(
             f"kernel {function.name} takes {len(params)} parameters, got {len(args)} arguments"
         )
+    labels = argument_labels(machine.argument_names, len(params))
     arrays: list[tuple[str, np.ndarray]] = []
     slots: list[tuple[int, int]] = []
     for number, value in enumerate(args):
         description = _description(value)
         if isinstance(value, np.ndarray):
             slots.append((number, len(arrays)))
-            arrays.append((f"argument {number} ({_shape(value)})", value))
+            arrays.append((f"{labels[number]} ({_shape(value)})", value))
         elif description is not None:
             if target:
                 tensormap_rules.check_target(description, parse_cc(target.split(",")[0]))
             host = map_array(value, description)
             if host is not None:
                 slots.append((number, len(arrays)))
-                arrays.append((f"tensor map of argument {number} ({_shape(host)})", host))
+                arrays.append((f"tensor map of {labels[number]} ({_shape(host)})", host))
         elif hasattr(value, "__array_interface__") and not isinstance(value, np.generic):
             host = np.asarray(value)
             args[number] = host
             slots.append((number, len(arrays)))
-            arrays.append((f"argument {number} ({_shape(host)})", host))
+            arrays.append((f"{labels[number]} ({_shape(host)})", host))
     addresses = machine.memory.add_arrays(arrays)
     place = {number: addresses[k] for number, k in slots}
     size = max((p.offset + p.size for p in params), default=0)
     buffer = np.zeros(size, np.uint8)
     for number, (parameter, value) in enumerate(zip(params, args, strict=True)):
-        data = _encode(parameter, value, number, place, function)
+        data = _encode(parameter, value, number, place, f"{labels[number]} of {function.name}")
         buffer[parameter.offset : parameter.offset + len(data)] = np.frombuffer(data, np.uint8)
     return buffer
 
@@ -93,9 +102,9 @@ def _shape(array: np.ndarray) -> str:
 
 
 def _encode(
-    parameter: Variable, value: Any, number: int, place: dict[int, int], function: Function
+    parameter: Variable, value: Any, number: int, place: dict[int, int], label: str
 ) -> bytes:
-    what = f"argument {number} of {function.name} (.{parameter.type} {parameter.name})"
+    what = f"{label} (.{parameter.type} {parameter.name})"
     description = _description(value)
     if description is not None:
         if parameter.size != 128:

@@ -11,6 +11,7 @@ from .clocks import UNINITIALISED, Access, Clock
 from .machine import AsyncOp, MemoryFault
 from .mbarrier import CopyRecord, MBarrier
 from .race import region_sync, related, where
+from .shared_names import address_text, span_text
 from .sync_mbarrier import use_mbarrier
 from .units import UnitFault
 
@@ -50,7 +51,7 @@ def shared_write(
     if "race" in launch.checks:
         found = cta.sync.shadow.span(span[0], span[1], access, warp.sync.clock)
         if found:
-            name = f"[{span[0]:#x}, {span[1]:#x}) of CTA rank {cta.rank} "
+            name = f"{span_text(warp.machine, *span)} of CTA rank {cta.rank} "
             warp.machine.hooks.conflicts(
                 found, access, warp, ins, space="shared", target=cta, place_text=name
             )
@@ -83,7 +84,7 @@ def shared_read(
     if found:
         warp.machine.hooks.conflicts(
             found, access, warp, ins, space="shared", target=cta,
-            place_text=f"[{span[0]:#x}, {span[1]:#x}) ",
+            place_text=f"{span_text(warp.machine, *span)} ",
         )  # fmt: skip
 
 
@@ -181,7 +182,7 @@ def make_landings(
         if offset + count > target.shared.size:
             raise MemoryFault(
                 "out_of_bounds",
-                f"{what} of {count} bytes at shared offset {offset}, but the CTA has "
+                f"{what} of {count} bytes at {address_text(warp.machine, offset)}, but the CTA has "
                 f"{target.shared.size} bytes",
             )
         access = Access(

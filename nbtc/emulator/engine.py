@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
+
+from nbtc.layout.shared_pieces import SharedPiece
 
 from ..errors import EmulatorError
 from . import progress as progress_line
@@ -46,6 +48,8 @@ def launch(
     progress: Callable[[float], None] | None = None,
     dynamic_smem_base: int | None = None,
     names: Mapping[int, str] | None = None,
+    pieces: Iterable[SharedPiece] = (),
+    argument_names: Sequence[str] = (),
 ) -> Report:
     """Run a kernel of a PTX text on the CPU and report what is wrong with it.
 
@@ -69,6 +73,8 @@ def launch(
         dynamic_smem_base: shared address of the dynamic part; default directly after the static
             part.
         names: names of barriers by byte offset in dynamic shared memory, for the messages.
+        pieces: pieces of dynamic shared memory, for the messages.
+        argument_names: one per PTX parameter, what the messages call it; default its number.
 
     Returns:
         The report. Races, deadlocks and memory faults are findings in it, never exceptions.
@@ -85,7 +91,9 @@ def launch(
     machine.cluster_dims = triple(cluster, "cluster")
     _check_shape(machine, function)
     machine.report.seed, machine.report.policy = seed, completion
-    machine.barrier_names = dict(names or {})
+    barriers = (SharedPiece(name, offset, 8, 8) for offset, name in (names or {}).items())
+    machine.pieces = (*barriers, *pieces)
+    machine.argument_names = tuple(argument_names)
     machine.place_module()
     machine.lay_out_shared(int(dynamic_smem), dynamic_smem_base)
     machine.params = pack_arguments(machine, function, args)

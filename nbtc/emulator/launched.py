@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from nbtc.layout.shared_pieces import SharedPiece
+
 from ..errors import EmulatorError
 from .findings import Report
 from .loader import Program
@@ -47,7 +49,9 @@ class EngineMachine(Machine):
         self.policy = policy
         self.hooks = Hooks()
         self.params = np.zeros(0, np.uint8)
-        self.barrier_names: Any = None
+        self.pieces: tuple[SharedPiece, ...] = ()
+        self.dynamic_start: int | None = None
+        self.argument_names: tuple[str, ...] = ()
         self.param_values: dict[tuple[int, int, bool], Any] = {}
         self.special_rows: dict[tuple[str, Any], np.ndarray] = {}
         self.clock = 1000
@@ -142,7 +146,7 @@ class EngineMachine(Machine):
             start = base - SHARED_BASE
         for variable in variables:
             if variable.dynamic:
-                self.symbols[variable.name] = start
+                self.symbols[variable.name] = self.dynamic_start = start
         used = start + dynamic if dynamic else offset
         padding = start - (offset + dynamic_align - 1) // dynamic_align * dynamic_align
         if used - max(padding, 0) > MAX_SHARED:

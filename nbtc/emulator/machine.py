@@ -55,6 +55,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from .program import Addr, Imm, Instruction, Location, Not, Operand, Reg, Sink, Special, Symbol, Vec
+from .shared_names import address_text
 
 if TYPE_CHECKING:
     import random
@@ -403,12 +404,14 @@ class Cluster:
         if offset < 0 or offset + size > cta.shared.size:
             raise MemoryFault(
                 "out-of-bounds",
-                f"shared access of {size} bytes at offset {offset} "
+                f"shared access of {size} bytes at {address_text(self.machine, offset)} "
                 f"(address {address:#x}), but the CTA has {cta.shared.size} bytes",
             )
         if offset % align:
             raise MemoryFault(
-                "misaligned", f"shared address {address:#x} is not a multiple of {align}"
+                "misaligned",
+                f"shared address {address:#x}, {address_text(self.machine, offset)}, is not a "
+                f"multiple of {align}",
             )
         return cta, offset
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from .clocks import Access, Clock, happened, join
 from .findings import BarrierInfo, Related
 from .race import related, where
+from .shared_names import shared_name
 
 if TYPE_CHECKING:
     from .machine import Cta, Instruction, Warp
@@ -121,27 +122,9 @@ class MBarrier:
     # -- names --------------------------------------------------------------------------------
 
     def _name(self) -> str:
-        machine = self.machine
         cta = self.cta
         suffix = f" of CTA rank {cta.rank}" if len(cta.cluster.ctas) > 1 else ""
-        symbols = getattr(machine, "symbols", {})
-        variables = getattr(machine.module, "variables", {})
-        known = None
-        given = getattr(machine, "barrier_names", None)
-        if given:
-            dynamic = [start for name, start in symbols.items()
-                       if name in variables and variables[name].dynamic]  # fmt: skip
-            known = given.get(self.offset - min(dynamic)) if dynamic else None
-        if known is None:
-            for symbol, start in symbols.items():
-                variable = variables.get(symbol)
-                if variable is None or variable.size > 1024 or not variable.size:
-                    continue
-                if start <= self.offset < start + variable.size:
-                    known = symbol
-                    if variable.size > 8:
-                        known += f"[{(self.offset - start) // 8}]"
-        return (known or f"smem+{self.offset:#x}") + suffix
+        return (shared_name(self.machine, self.offset) or f"smem+{self.offset:#x}") + suffix
 
     @property
     def place_text(self) -> str:

@@ -13,6 +13,7 @@ from .machine import Hooks, Instruction
 from .race_places import lane_bits, place, related, where
 from .race_report import Wording
 from .shadow import ByteShadow, PagedShadow
+from .shared_names import place_of
 from .silent_store import changes_nothing, split
 
 if TYPE_CHECKING:
@@ -292,7 +293,8 @@ class Checks(Wording, Hooks):
         found = self._shadowed(state.shadow, chosen, size, access, sync.clock)
         if found:
             found = self._without_guesses(found, warp, ins)
-            self.conflicts(found, access, warp, ins, space=space, target=target)
+            self.conflicts(found, access, warp, ins, space=space, target=target,
+                           place_text=place_of(self.machine, space, target, chosen))  # fmt: skip
 
     def _without_guesses(
         self, found: list[Conflict], warp: Warp, ins: Instruction
@@ -327,7 +329,8 @@ class Checks(Wording, Hooks):
                     found = [*stores, *found]
                 elif stores:
                     self.same_value(stores[0][0], warp, ins, access)
-                self.conflicts(found, access, warp, ins, space=space, target=target)
+                self.conflicts(found, access, warp, ins, space=space, target=target,
+                               place_text=place_of(self.machine, space, target, chosen))  # fmt: skip
         if strong or state.locations:
             self._publish(sync, state, chosen, release=sem in ("release", "acq_rel"),
                           strong=strong, modify=False)  # fmt: skip
@@ -351,7 +354,8 @@ class Checks(Wording, Hooks):
             found = self._shadowed(state.shadow, chosen, size, access, sync.clock)
             if found:
                 found = self._without_guesses(found, warp, ins)
-                self.conflicts(found, access, warp, ins, space=space, target=target)
+                self.conflicts(found, access, warp, ins, space=space, target=target,
+                               place_text=place_of(self.machine, space, target, chosen))  # fmt: skip
         if ins.parts[0] != "red":
             self._observe(sync, state, chosen, acquire=sem in ("acquire", "acq_rel"))
         self._publish(sync, state, chosen, release=sem in ("release", "acq_rel"), strong=True,

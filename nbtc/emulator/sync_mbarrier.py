@@ -11,6 +11,7 @@ from .clocks import Clock, join
 from .machine import Sink, Wait, handler
 from .mbarrier import MAX_COUNT, MBarrier
 from .race import AT_CTA_EXIT, knows_started, lane_bits, note_incoming, related, where
+from .shared_names import address_text
 
 if TYPE_CHECKING:
     from .machine import Cta, Instruction, Operand, Warp
@@ -46,7 +47,7 @@ def use_mbarrier(
     barrier = cta.sync.mbarriers.get(offset)
     if barrier is None or (not barrier.live and not dead):
         state = "after mbarrier.inval" if barrier is not None else "that was never initialised"
-        name = barrier.place_text if barrier is not None else f"smem+{offset:#x}"
+        name = barrier.place_text if barrier is not None else address_text(machine, offset)
         if barrier is None and cta is not warp.cta:
             name += f" of CTA rank {cta.rank}"
             if not knows_started(warp, cta):

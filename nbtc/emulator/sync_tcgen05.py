@@ -10,6 +10,7 @@ from .bulk_copies import fault
 from .clocks import Access
 from .machine import SHARED_BASE, Addr, AsyncOp, Imm, Vec, handler
 from .race import AT_TOUCH, related, where
+from .shared_names import span_text
 from .sync_barriers import check_converged
 from .sync_mbarrier import note_incoming, use_mbarrier
 from .sync_tcgen05_alloc import check_group, cta_group, cta_pair
@@ -310,15 +311,15 @@ def _issue(warp: Warp, ins: Instruction, queue: IssueQueue, what: str, ctas: lis
                 if low < 0 or high > cta.shared.size:
                     warp.machine.fatal(
                         "out_of_bounds",
-                        f"{what} operand {name.upper()} reads shared bytes [{low:#x}, {high:#x}), "
-                        f"CTA rank {cta.rank} has {cta.shared.size:#x}",
+                        f"{what} operand {name.upper()} reads shared bytes "
+                        f"{span_text(warp.machine, low, high)}, CTA rank {cta.rank} has {cta.shared.size:#x}",
                         ins=ins, warp=warp,
                     )  # fmt: skip
                 conflicts = cta.sync.shadow.span(low, high, access, clock)
                 if conflicts:
                     warp.machine.hooks.conflicts(
                         conflicts, access, warp, ins, space="shared", target=cta,
-                        place_text=f"[{low:#x}, {high:#x}) of CTA rank {cta.rank} ",
+                        place_text=f"{span_text(warp.machine, low, high)} of CTA rank {cta.rank} ",
                     )  # fmt: skip
 
 

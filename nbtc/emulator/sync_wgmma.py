@@ -20,6 +20,7 @@ from .bulk_copies import fault
 from .clocks import Access, conflict, happened
 from .machine import SHARED_BASE, AsyncOp, Vec, Wait, handler
 from .race import AT_CLUSTER_START, AT_DEADLOCK, AT_LANES_EXIT, AT_TOUCH, related, where
+from .shared_names import span_text
 from .sync_barriers import check_converged
 from .units import UnitFault, wgmma
 from .warpgroup import (
@@ -154,8 +155,8 @@ def _issue(group: WarpgroupState, op: Op, number: int) -> None:
             if low < 0 or high > warp.cta.shared.size:
                 warp.machine.fatal(
                     "out_of_bounds",
-                    f"wgmma operand {name.upper()} reads shared bytes [{low:#x}, {high:#x}), the "
-                    f"CTA has {warp.cta.shared.size:#x}",
+                    f"wgmma operand {name.upper()} reads shared bytes "
+                    f"{span_text(warp.machine, low, high)}, the CTA has {warp.cta.shared.size:#x}",
                     ins=op.ins, warp=warp,
                 )  # fmt: skip
         for low, high in spans:
@@ -176,7 +177,7 @@ def _report(op: Op, access: Access, conflicts: Any, low: int, high: int) -> None
             )
         hooks.conflicts(
             [(old, reason)], access, guilty, op.ins, space="shared", target=guilty.cta,
-            place_text=f"[{low:#x}, {high:#x}) ",
+            place_text=f"{span_text(guilty.machine, low, high)} ",
             late=lambda old: all(
                 happened(old, w.sync.shared_fences.known) for w in op.warps
             ),
