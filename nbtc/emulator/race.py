@@ -14,7 +14,7 @@ from .race_places import lane_bits, place, related, where
 from .race_report import Wording
 from .shadow import ByteShadow, PagedShadow
 from .shared_names import place_of
-from .silent_store import changes_nothing, split
+from .silent_store import difference, split
 
 if TYPE_CHECKING:
     from .machine import Cluster, Cta, Machine, Path, Wait, Warp
@@ -325,10 +325,11 @@ class Checks(Wording, Hooks):
             found = self._shadowed(state.shadow, chosen, size, access, sync.clock)
             if found:
                 stores, found = split(found)
-                if stores and not changes_nothing(warp, target, offsets, size, mask, ins, rows):
+                how = stores and difference(stores, warp, target, offsets, size, mask, ins, rows)
+                if how:
+                    self.same_value(stores[0][0], warp, ins, access, how)
+                else:
                     found = [*stores, *found]
-                elif stores:
-                    self.same_value(stores[0][0], warp, ins, access)
                 self.conflicts(found, access, warp, ins, space=space, target=target,
                                place_text=place_of(self.machine, space, target, chosen))  # fmt: skip
         if strong or state.locations:

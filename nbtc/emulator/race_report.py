@@ -10,6 +10,7 @@ import numpy as np
 
 from .clocks import ORDER, PROXY, UNINITIALISED, Access, Conflict, happened
 from .race_places import related, where
+from .silent_store import EQUAL
 from .waiters import early_wait
 
 if TYPE_CHECKING:
@@ -133,13 +134,17 @@ class Wording:
             related=related(f"{done} by thread {thread}", old.place), lanes=access.lanes,
         )  # fmt: skip
 
-    def same_value(self, old: Access, warp: Warp, ins: Instruction, access: Access) -> None:
-        """Advise about two stores of the same value that nothing orders."""
+    def same_value(
+        self, old: Access, warp: Warp, ins: Instruction, access: Access, how: str
+    ) -> None:
+        """Advise about two stores of the same value that nothing orders, or warn: nearly."""
+        tail = "no reader can tell" if how == EQUAL else "the last one decides the rounding"
         self.machine.finding(
             "race",
             f"store is not ordered after the {old.what} at {where(old.place)}{self._who(old)}; "
-            "both write the same value, so that no reader can tell",
-            ins=ins, warp=warp, lanes=access.lanes, severity="advice",
+            f"both write {how}, so that {tail}",
+            ins=ins, warp=warp, lanes=access.lanes,
+            severity="advice" if how == EQUAL else "warning",
             related=related(f"{old.what}", old.place),
         )  # fmt: skip
 

@@ -46,3 +46,25 @@ stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r2], {{%r1}};
     report = launch(ptx, "k", grid=1, block=128, args=[])
     assert {f.kind for f in report.findings} == (set() if same else {"race"}), str(report)
     assert [f.kind for f in report.advice] == (["race"] if same else [])
+
+
+@pytest.mark.parametrize(
+    ("step", "kind"), [("0f33000000", "warnings"), ("0f3F000000", "findings")]
+)
+def test_sums_that_differ_in_rounding(step, kind):
+    """Two to the minus 25 or a half, by the number of the warp, on top of a quarter."""
+    body = f"""
+cvt.rn.f32.u32 %f1, %warp; fma.rn.f32 %f2, %f1, {step}, 0f3E800000; mov.b32 %r1, %f2;
+st.shared.b32 [data], %r1;
+"""
+    report = launch(kernel(body, shared=".shared .align 4 .b8 data[4];"), "k", grid=1, block=128,
+                    args=[])  # fmt: skip
+    assert {f.kind for f in getattr(report, kind)} == {"race"}, str(report)
+    assert report.ok == (kind == "warnings")
+
+
+def test_numbers_that_are_integers_race():
+    body = "add.u32 %r1, %warp, 7; st.shared.u32 [data], %r1;"
+    report = launch(kernel(body, shared=".shared .align 4 .b8 data[4];"), "k", grid=1, block=128,
+                    args=[])  # fmt: skip
+    assert {f.kind for f in report.findings} == {"race"}
