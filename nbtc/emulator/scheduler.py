@@ -6,6 +6,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Any
 
+from .endless import EndlessWatch
 from .machine import Stop
 from .warp import ActivePath
 
@@ -26,6 +27,7 @@ class Scheduler:
         self.beat = monotonic() + 0.2
         self.due = self.patience
         self.ends = 0
+        self.endless = EndlessWatch(self)
 
     def run(self) -> None:
         """Run until every cluster has ended, or nothing can go on."""
@@ -41,9 +43,12 @@ class Scheduler:
             if not ready:
                 continue
             picks += 1
-            if picks & 63 == 0 and monotonic() > self.beat:
-                self.beat = monotonic() + 0.2
-                self.progress(self.fraction())
+            if picks & 63 == 0:
+                if monotonic() > self.beat:
+                    self.beat = monotonic() + 0.2
+                    self.progress(self.fraction())
+                if picks & 1023 == 0:
+                    self.endless.look(ready)
             if picks > self.due:
                 self.due = picks + self.unstick()
             if eager and machine.queue and rand() < 0.25:
