@@ -7,6 +7,7 @@ from time import monotonic
 from typing import Any
 
 from .endless import EndlessWatch
+from .interrupted import show_warps
 from .machine import Stop
 from .warp import ActivePath
 
@@ -31,6 +32,14 @@ class Scheduler:
 
     def run(self) -> None:
         """Run until every cluster has ended, or nothing can go on."""
+        try:
+            self.turns()
+        except KeyboardInterrupt as error:
+            show_warps(self.machine)
+            raise error.with_traceback(None) from None
+
+    def turns(self) -> None:
+        """Give warps their turns until none is left."""
         machine = self.machine
         rand = machine.random.random
         runner = machine.runner
