@@ -239,7 +239,9 @@ class Finding:
         lines += [f"    inlined: {frame}" for frame in self.frames[1:]]
         lines += [f"    {item}" for item in self.related]
         if self.count > 1:
-            lines.append(f"    ({self.count} times)")
+            lines.append(
+                f"    and {self.count - 1} more like it: other stages, threads or trips of a loop"
+            )
         return "\n".join(lines)
 
 
@@ -299,7 +301,7 @@ class Report:
         barrier: BarrierInfo | None = None,
         ptx_line: int = 0,
     ) -> Finding:
-        """Add one item; the same kind at the same lines is counted, not repeated.
+        """Add one item; the same kind at the same lines is counted, and the first one kept.
 
         Args:
             severity: ``"finding"``, ``"warning"`` or ``"advice"``.
@@ -323,7 +325,8 @@ class Report:
             kind,
             where,
             tuple((item.label, item.file, item.line) for item in related),
-            barrier.name if barrier is not None else None,
+            # the barriers of the stages of a ring fail alike
+            barrier.name.partition("[")[0] if barrier is not None else None,
         )
         if kind in ("deadlock", "livelock"):
             key = (*key, message)

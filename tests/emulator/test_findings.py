@@ -84,7 +84,25 @@ def test_equal_findings_are_counted_once():
         report.add("finding", "race", f"by thread {thread}", chain=place, warp=0)
     report.add("finding", "race", "elsewhere", chain=(Frame("k.py", 4, "k"),))
     assert [(f.line, f.count) for f in report.findings] == [(3, 4), (4, 1)]
-    assert "(4 times)" in str(report)
+    assert "and 3 more like it: other stages, threads or trips of a loop" in str(report)
+
+
+def test_stages_of_a_ring_that_fail_alike_are_one_finding():
+    report = Report()
+    place = (Frame("k.py", 3, "k"),)
+    for name in ("full[0]", "full[1]", "empty[0]", "full[2]"):
+        report.add(
+            "finding", "mbarrier_arrivals", f"too many on {name}", chain=place,
+            related=(Related("init", "k.py", 1),), barrier=BarrierInfo(name, 0),
+        )  # fmt: skip
+    report.add("finding", "mbarrier_arrivals", "other init", chain=place,
+               related=(Related("init", "k.py", 2),), barrier=BarrierInfo("full[0]", 0))  # fmt: skip
+    assert [(f.message, f.count) for f in report.findings] == [
+        ("too many on full[0]", 3), ("too many on empty[0]", 1), ("other init", 1),
+    ]  # fmt: skip
+    with pytest.raises(FindingsError) as error:
+        report.raise_for_findings()
+    assert str(error.value).count("finding ") == 3
 
 
 def test_only_findings_fail():
