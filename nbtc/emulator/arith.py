@@ -287,15 +287,18 @@ def add_carry(a: np.ndarray, b: np.ndarray, carry: np.ndarray | None) -> tuple:
     return total, out
 
 
-def sub_borrow(a: np.ndarray, b: np.ndarray, borrow: np.ndarray | None) -> tuple:
-    """Unsigned subtract with borrow in; gives (difference, borrow out bool)."""
+def sub_carry(a: np.ndarray, b: np.ndarray, carry: np.ndarray | None) -> tuple:
+    """Unsigned subtract; the flag is the carry of ``a + ~b + carry``, set when nothing is borrowed.
+
+    So ptxas has it, and nvcc's 128-bit division reads it with ``addc`` after ``subc.cc``.
+    """
     total = a - b
-    out = a < b
-    if borrow is not None:
-        again = total - borrow.astype(a.dtype)
-        out = out | (total < borrow.astype(a.dtype))
-        total = again
-    return total, out
+    borrowed = a < b
+    if carry is not None:
+        less = (~carry).astype(a.dtype)
+        borrowed = borrowed | (total < less)
+        total = total - less
+    return total, ~borrowed
 
 
 def saturate_add(a: np.ndarray, b: np.ndarray, subtract: bool) -> np.ndarray:

@@ -39,7 +39,7 @@ def carry_chain(gen: Gen, ins: Instruction) -> None:
     dst, a, b = operands(ins, 3)
     subtract = ins.parts[0].startswith("sub")
     takes = ins.parts[0] in ("addc", "subc")
-    function = "i_sub_borrow" if subtract else "i_add_carry"
+    function = "i_sub_carry" if subtract else "i_add_carry"
     carry = "f.carry" if takes else "None"
     gen.line(f"r, c = {function}({gen.src(a, kind)}, {gen.src(b, kind)}, {carry})")
     finish_carry(gen, ins, dst, kind)

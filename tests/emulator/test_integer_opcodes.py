@@ -288,6 +288,10 @@ def test_carry_chains():
     assert [int(x) | int(y) << 32 for x, y in zip(low, high, strict=True)] == [
         int(t) & (2**64 - 1) for t in total
     ]
+    text = "sub.cc.u32 $0, $2, $4; addc.u32 $1, $3, $5;"
+    low, high = run_op(text, [np.uint32, np.uint32], [a, b, c, d])
+    np.testing.assert_array_equal(low, a - c)
+    np.testing.assert_array_equal(high, b + d + (a >= c))  # as ptxas compiles it
     text = "mad.lo.cc.u32 $0, $2, $3, $4; madc.hi.u32 $1, $2, $3, $5;"
     low, high = run_op(text, [np.uint32, np.uint32], [a, b, c, d])
     total = a.astype(object) * b.astype(object) + c.astype(object) + (d.astype(object) << 32)
