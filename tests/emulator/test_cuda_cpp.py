@@ -86,3 +86,52 @@ def test_async_pipeline(completion, seed):
     assert total[0] == x.sum()
     want = sum(np.bincount(x[..., i].ravel() & 15, minlength=16) for i in (0, 3))
     np.testing.assert_array_equal(bins, want)
+
+
+def fibonacci(n: int) -> int:
+    return n if n < 2 else fibonacci(n - 1) + fibonacci(n - 2)
+
+
+def switched(v: int) -> int:
+    cases = {0: v * 3, 1: v - 7, 2: fibonacci(v & 7), 3: ~v, 4: v << 3, 5: 55, 6: v // 3, 7: v % 5,
+             9: 1 - v, 12: v - 9, 13: v + 1234}  # fmt: skip
+    return cases.get(v & 15, 1234)
+
+
+def shapes(v: int, t: int) -> int:
+    area = (lambda x: x * x), (lambda x: 3 * x + 1)
+    return sum(area[(i + (t % 3 != 0)) % 2](v + i) for i in range(3))
+
+
+def test_language_control(completion, seed):
+    n = 96
+    x = np.random.default_rng(seed).integers(0, 1000, n).astype(np.int32)
+    out = np.zeros((4, n), np.int32)
+    run("language", entry="control", grid=1, block=n, seed=seed, completion=completion,
+        args=[x, out, n])  # fmt: skip
+    weights = [1, 2, 3, 5, 7, 11, 13, 17]
+    for t, v in enumerate(x.tolist()):
+        local = [v * i + weights[i & 7] for i in range(32)]
+        want = [switched(v), (v + t, v * t, v - t)[v % 3],
+                sum(local[i * (v & 31) & 31] for i in range(32)), shapes(v & 15, t)]  # fmt: skip
+        assert out[:, t].tolist() == want, (t, v)
+
+
+def test_language_wide_integers(completion, seed):
+    n = 64
+    x = np.random.default_rng(seed).integers(1, 2**63, n).astype(np.uint64)
+    out = np.zeros((2, n), np.uint64)
+    run("language", entry="wide", grid=1, block=n, seed=seed, completion=completion,
+        args=[x, out, n])  # fmt: skip
+    products = [int(a) * int(b) + 12345 for a, b in zip(x, np.roll(x, -1), strict=True)]
+    mask = 2**64 - 1
+    assert out[0].tolist() == [p >> 64 ^ p & mask for p in products]
+    assert out[1].tolist() == [p // 1000000007 & mask for p in products]
+
+
+def test_language_sum_by_compare_and_swap(completion, seed):
+    x = np.random.default_rng(seed).integers(-99, 99, 150).astype(np.float64)
+    out = np.zeros(1, np.uint64)
+    run("language", entry="swap_sum", grid=3, block=64, seed=seed, completion=completion,
+        args=[x, out, 150])  # fmt: skip
+    assert out.view(np.float64)[0] == x.sum()
