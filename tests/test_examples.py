@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import re
 import sys
@@ -81,6 +82,7 @@ def test_compiles_without_note_spill_or_stack(path):
 def test_runs_on_the_emulator(path, completion, seed, monkeypatch):
     launch, reports = emulator.launch, []
 
+    @functools.wraps(launch)
     def recorded(*args, **options):
         reports.append(launch(*args, **{**options, "completion": completion}))
         return reports[-1]
