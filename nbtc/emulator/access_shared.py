@@ -201,7 +201,8 @@ def _poison(
             w.machine.finding(
                 "uninitialised-read",
                 f"`{ins.text}` reads shared memory at "
-                f"{address_text(w.machine, at)} of CTA rank {cta.rank}, which was never written{early_wait(w)}",
+                f"{address_text(w.machine, at)} of CTA rank {cta.rank}, which was never written"
+                f"{early_wait(w)}",
                 ins=ins,
                 warp=w,
                 lanes=1 << lane,

@@ -52,6 +52,9 @@ KINDS: dict[str, str] = {
     "tma_alignment": "an address or size of a bulk or tensor copy is not aligned",
     "tma_swizzle_base": "a swizzled tile does not start on its repeat boundary",
     "tma_store_spill": "a TMA store writes whole 16-byte pieces behind the rows of the tensor",
+    "tma_box": "a TMA box is larger than its piece of the layout, or leaves a part of it out",
+    "tma_swizzle": "the tensor map's swizzle differs from that of the layout's tile",
+    "tma_outside": "a TMA box lies wholly outside the tensor, and swapped coordinates inside",
     "tma_descriptor": "a tensor map is not valid for the instruction",
     "bulk_incomplete": "a bulk store was never waited for before the CTA exited",
     # wgmma
@@ -61,6 +64,9 @@ KINDS: dict[str, str] = {
     "wgmma_uncommitted": "a wgmma is never committed or never waited for",
     "wgmma_descriptor": "a matrix descriptor is not valid",
     "descriptor_swizzle": "a descriptor's swizzle differs from the one the data was written with",
+    "descriptor_stride": "a descriptor's stride or leading offset lets rows overlap",
+    "descriptor_step": "a descriptor starts inside a k-step of its swizzle row",
+    "operand_type": "the instruction reads another element type than the tensor map loaded",
     "setmaxnreg": "a register plan of setmaxnreg breaks its rules",
     # tcgen05
     "tmem_unallocated": "TMEM is used without a live allocation",

@@ -40,7 +40,7 @@ def stale_text(warp: Warp | None) -> tuple[str, Any]:
 
 @dataclass(eq=False, slots=True)
 class CopyRecord:
-    """One asynchronous operation that signals bytes on a barrier."""
+    """One asynchronous operation that signals bytes on a barrier; ``filled``: by which map."""
 
     ins: Instruction | None
     warp: Any
@@ -48,6 +48,7 @@ class CopyRecord:
     issued_phase: int
     landed_phase: int | None = None
     valid: int = -1
+    filled: Any = None
 
     @property
     def text(self) -> str:

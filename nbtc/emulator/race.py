@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .box_advice import check_all_boxes
 from .cas_guess import split_guesses
 from .clocks import Access, AccessTable, Agents, Clock, Conflict, FenceLog, join
 from .machine import Hooks, Instruction
@@ -55,11 +56,13 @@ class LaunchSync:
     """Happens-before state of one launch (``machine.sync``)."""
 
     def __init__(self, machine: Machine, checks: frozenset[str]) -> None:
-        """Start with no agent."""
+        """Start with no agent; ``boxes`` and ``reaches`` are those of `box_advice`."""
         self.machine = machine
         self.checks = checks
         self.agents = Agents()
         self.table = AccessTable()
+        self.boxes: dict[Any, Any] = {}
+        self.reaches: dict[Any, Any] = {}
 
 
 class WarpSync:
@@ -257,6 +260,7 @@ class Checks(Wording, Hooks):
     def end(self, machine: Machine) -> None:
         """Report what a launch that stopped early left open."""
         self.late_fences()
+        check_all_boxes(machine)
 
     def touch(self, warp: Warp, ins: Instruction, reads: int, writes: int) -> None:
         """Registers with work in flight are about to be touched."""
@@ -293,8 +297,14 @@ class Checks(Wording, Hooks):
         found = self._shadowed(state.shadow, chosen, size, access, sync.clock)
         if found:
             found = self._without_guesses(found, warp, ins)
-            self.conflicts(found, access, warp, ins, space=space, target=target,
-                           place_text=place_of(self.machine, space, target, chosen))  # fmt: skip
+            self._plain(found, access, warp, ins, space, target, chosen)
+
+    def _plain(self, found: list[Conflict], access: Access, warp: Warp, ins: Instruction,
+               space: str, target: Any, chosen: np.ndarray) -> None:  # fmt: skip
+        place_text = place_of(self.machine, space, target, chosen)
+        self.conflicts(
+            found, access, warp, ins, space=space, target=target, place_text=place_text
+        )
 
     def _without_guesses(
         self, found: list[Conflict], warp: Warp, ins: Instruction
@@ -330,8 +340,7 @@ class Checks(Wording, Hooks):
                     self.same_value(stores[0][0], warp, ins, access, how)
                 else:
                     found = [*stores, *found]
-                self.conflicts(found, access, warp, ins, space=space, target=target,
-                               place_text=place_of(self.machine, space, target, chosen))  # fmt: skip
+                self._plain(found, access, warp, ins, space, target, chosen)
         if strong or state.locations:
             self._publish(sync, state, chosen, release=sem in ("release", "acq_rel"),
                           strong=strong, modify=False)  # fmt: skip
@@ -355,8 +364,7 @@ class Checks(Wording, Hooks):
             found = self._shadowed(state.shadow, chosen, size, access, sync.clock)
             if found:
                 found = self._without_guesses(found, warp, ins)
-                self.conflicts(found, access, warp, ins, space=space, target=target,
-                               place_text=place_of(self.machine, space, target, chosen))  # fmt: skip
+                self._plain(found, access, warp, ins, space, target, chosen)
         if ins.parts[0] != "red":
             self._observe(sync, state, chosen, acquire=sem in ("acquire", "acq_rel"))
         self._publish(sync, state, chosen, release=sem in ("release", "acq_rel"), strong=True,

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nbtc.layout.tensormap_description import SWIZZLES
-
+from .box_advice import check_box
 from .bulk_copies import (
     Landing,
     LoadCopy,
@@ -45,7 +44,7 @@ def _plan(warp: Warp, ins: Instruction, lane: int, operand: Any, shared_address:
           offsets: list[int], *, store: bool) -> tma.Plan:  # fmt: skip
     """Read the map and the coordinates and plan the copy."""
     description = read_tensor_map(warp, ins, operand, lane)
-    coordinates = [_signed(warp, item, lane) for item in operand.coords.items]
+    coordinates = _coordinates(warp, operand, lane)
     try:
         if any(part in ins.mods for part in ("tile::gather4", "tile::scatter4")):
             return tma.plan_gather4(description, coordinates, shared_address, store=store)
@@ -60,6 +59,10 @@ def _plan(warp: Warp, ins: Instruction, lane: int, operand: Any, shared_address:
         raise
 
 
+def _coordinates(warp: Warp, operand: Any, lane: int) -> list[int]:
+    return [_signed(warp, item, lane) for item in operand.coords.items]
+
+
 def _signed(warp: Warp, operand: Any, lane: int) -> int:
     value = getattr(operand, "value", None)
     if value is not None:
@@ -67,25 +70,16 @@ def _signed(warp: Warp, operand: Any, lane: int) -> int:
     return int(warp.read(operand, np.uint32).view(np.int32)[lane])
 
 
-def _check_swizzle(warp: Warp, ins: Instruction, plan: tma.Plan, cta: Cta, lane: int) -> None:
-    mode = plan.description.swizzle
+def _check_base(warp: Warp, ins: Instruction, plan: tma.Plan, lane: int) -> None:
     if "tma" not in warp.machine.sync.checks:
         return
     advice = plan.swizzle_advice()
     if advice:
-        whole = plan.shared_bytes >= tma.repeat(mode)
+        whole = plan.shared_bytes >= tma.repeat(plan.description.swizzle)
         warp.machine.finding(
             "tma_swizzle_base", advice, ins=ins, warp=warp, lanes=1 << lane,
             severity="finding" if whole else "advice",
         )  # fmt: skip
-    pages = cta.sync.state.get("swizzle")
-    if pages is None:
-        pages = cta.sync.state["swizzle"] = np.full(len(cta.sync.shadow.page_writer), -1, np.int8)
-        cta.sync.state["swizzle_ins"] = {}
-    low = plan.shared_low - SHARED_BASE
-    code = SWIZZLES.index(mode) if mode in SWIZZLES else len(SWIZZLES)
-    pages[low >> 8 : (low + plan.shared_bytes + 255) >> 8] = code
-    cta.sync.state["swizzle_ins"][code] = ins
 
 
 def _write_plan(plan: tma.Plan, data: np.ndarray, landing: Landing) -> None:
@@ -123,7 +117,9 @@ def _tensor_load(warp: Warp, ins: Instruction, lane: int) -> None:
                 "out_of_bounds", f"{what} of {plan.shared_bytes} bytes leaves shared memory"
             )
         shared_write(warp, ins, landing.cta, span, landing.access)
-        _check_swizzle(warp, ins, plan, landing.cta, lane)
+        landing.copy.filled = plan.description
+    _check_base(warp, ins, plan, lane)
+    check_box(warp, ins, plan, _coordinates(warp, source, lane), lane, store=False)
     boxes = plan.global_boxes
     inside = sum(rows * width for _, rows, _, width in boxes)
     for landing in landings:
@@ -158,6 +154,7 @@ def _tensor_store(warp: Warp, ins: Instruction, lane: int) -> None:
         raise MemoryFault(
             "out_of_bounds", f"TMA store of {plan.shared_bytes} bytes leaves shared memory"
         )
+    check_box(warp, ins, plan, _coordinates(warp, target, lane), lane, store=True)
     groups, read, write = store_accesses(
         warp, ins, lane, "TMA reduction" if reduce_op else "TMA store"
     )

@@ -9,12 +9,12 @@ import numpy as np
 from .bulk_copies import fault
 from .clocks import Access
 from .machine import SHARED_BASE, Addr, AsyncOp, Imm, Vec, handler
+from .operand_advice import check_operand
 from .race import AT_TOUCH, related, where
 from .shared_names import span_text
 from .sync_barriers import check_converged
 from .sync_mbarrier import note_incoming, use_mbarrier
 from .sync_tcgen05_alloc import check_group, cta_group, cta_pair
-from .sync_wgmma import check_swizzle
 from .tensor_memory import (
     IssueQueue,
     TensorMemory,
@@ -301,7 +301,7 @@ def _issue(warp: Warp, ins: Instruction, queue: IssueQueue, what: str, ctas: lis
         if "race" not in launch.checks:
             continue
         for name, found in operands:
-            check_swizzle(warp, cta, ins, name, found)
+            check_operand(warp, cta, ins, name, found)
             access = Access(
                 queue.agent, number, write=False, what=f"{what} operand {name.upper()}",
                 exact=lambda found=found: found.chunk_addresses() - SHARED_BASE, **common,
@@ -312,7 +312,8 @@ def _issue(warp: Warp, ins: Instruction, queue: IssueQueue, what: str, ctas: lis
                     warp.machine.fatal(
                         "out_of_bounds",
                         f"{what} operand {name.upper()} reads shared bytes "
-                        f"{span_text(warp.machine, low, high)}, CTA rank {cta.rank} has {cta.shared.size:#x}",
+                        f"{span_text(warp.machine, low, high)}, CTA rank {cta.rank} has "
+                        f"{cta.shared.size:#x}",
                         ins=ins, warp=warp,
                     )  # fmt: skip
                 conflicts = cta.sync.shadow.span(low, high, access, clock)

@@ -13,12 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nbtc.layout.swizzle import repeat, span
-from nbtc.layout.tensormap_description import SWIZZLES
-
 from .bulk_copies import fault
 from .clocks import Access, conflict, happened
 from .machine import SHARED_BASE, AsyncOp, Vec, Wait, handler
+from .operand_advice import check_operand
 from .race import AT_CLUSTER_START, AT_DEADLOCK, AT_LANES_EXIT, AT_TOUCH, related, where
 from .shared_names import span_text
 from .sync_barriers import check_converged
@@ -37,9 +35,7 @@ from .warpgroup import (
 )
 
 if TYPE_CHECKING:
-    from .machine import Cluster, Cta, Instruction, Machine, Warp
-
-__all__ = ["check_swizzle"]
+    from .machine import Cluster, Instruction, Machine, Warp
 
 
 # -- instructions ---------------------------------------------------------------------------------
@@ -143,7 +139,7 @@ def _issue(group: WarpgroupState, op: Op, number: int) -> None:
         except UnitFault as error:
             fault(warp, op.ins, error)
             raise
-        check_swizzle(warp, warp.cta, op.ins, name, found)
+        check_operand(warp, warp.cta, op.ins, name, found)
         access = Access(
             group.agent, number, write=False, is_async=True, warp=warp, place=op.ins,
             what=f"wgmma operand {name.upper()}", channel=group,
@@ -182,35 +178,6 @@ def _report(op: Op, access: Access, conflicts: Any, low: int, high: int) -> None
                 happened(old, w.sync.shared_fences.known) for w in op.warps
             ),
         )  # fmt: skip
-
-
-def check_swizzle(warp: Warp, cta: Cta, ins: Instruction, name: str, found: Any) -> None:
-    """Advise where a descriptor and the data's swizzle do not fit each other."""
-    if found.swizzle != "none":
-        row = span(found.swizzle)
-        into = found.start % repeat(found.swizzle)
-        if into >= row:
-            warp.machine.finding(
-                "descriptor_swizzle",
-                f"operand {name.upper()} starts {into} B into the {repeat(found.swizzle)} B atom: "
-                f"the k-step leaves the {row} B swizzle row; the next {row} B of K are one atom "
-                f"column further (rows * {row} B)",
-                ins=ins, warp=warp, severity="advice",
-            )  # fmt: skip
-    pages = cta.sync.state.get("swizzle")
-    if pages is None:
-        return
-    page = (found.start - SHARED_BASE) >> 8
-    code = int(pages[page]) if 0 <= page < len(pages) else -1
-    if code < 0 or code >= len(SWIZZLES) or SWIZZLES[code] == found.swizzle:
-        return
-    warp.machine.finding(
-        "descriptor_swizzle",
-        f"operand {name.upper()} was filled with SWIZZLE_{SWIZZLES[code].upper()}, descriptor "
-        f"says {found.swizzle}",
-        ins=ins, warp=warp, severity="advice",
-        related=related("filled", cta.sync.state["swizzle_ins"].get(code)),
-    )  # fmt: skip
 
 
 class _Group(AsyncOp):
@@ -335,11 +302,21 @@ class _GroupWait(Wait):
         if clock.get(self.group.agent, 0) < self.target:
             clock[self.group.agent] = self.target
 
+    def late(self) -> list[Warp]:
+        """Give the warps of the warpgroup that have not committed the group."""
+        return [w for w in self.group.warps if warp_state(w).committed < self.target]
+
     def describe(self) -> str:
-        """Say who is missing."""
-        late = [w.index for w in self.group.warps if warp_state(w).committed < self.target]
+        """Say who is missing, and where they are."""
         text = f"waits for wgmma group {self.target} at {where(self.ins)}"
-        return text + (f"; warps {late} of the warpgroup have not committed it" if late else "")
+        for warp in self.late():
+            text += f"; warp {warp.index} of the warpgroup has not committed it"
+            stuck = next((path.wait for path in warp.paths if path.wait is not None), None)
+            if not warp.live.any():
+                text += ": it has exited"
+            elif stuck is not None:
+                text += f": it waits at {where(stuck.ins)}"
+        return text
 
 
 @handler("wgmma.wait_group", touches=False)

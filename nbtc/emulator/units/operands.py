@@ -58,6 +58,7 @@ class IndexMap:
     chunks: np.ndarray
     low: int
     high: int
+    overlaps: bool
 
 
 @lru_cache(maxsize=4096)
@@ -80,7 +81,9 @@ def _index(rest: int, sm: int, starts: tuple[int, ...], mn: int, k: int, bits: i
     address = np.concatenate(parts, axis=1 if major == "K" else 0)
     chunks = np.ascontiguousarray(address >> 4)
     chunks.flags.writeable = False
-    return IndexMap(chunks, int(address.min()), int(address.max()) + 16)
+    return IndexMap(
+        chunks, int(address.min()), int(address.max()) + 16, np.unique(chunks).size < chunks.size
+    )
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,12 @@ class Access:
         start: start address of the first descriptor.
         base: 1024-byte boundary that ``chunks`` counts from.
         chunks: chunk numbers of 16 bytes relative to ``base``.
+        leading: leading dimension byte offset.
+        stride: stride dimension byte offset.
+        major: "K" or "MN".
+        bits: bits per element.
+        word: element type in PTX's words.
+        overlaps: some chunk is read twice.
     """
 
     low: int
@@ -102,6 +111,12 @@ class Access:
     start: int
     base: int
     chunks: np.ndarray
+    leading: int
+    stride: int
+    major: str
+    bits: int
+    word: str
+    overlaps: bool
 
     def chunk_addresses(self) -> np.ndarray:
         """Return the absolute addresses of the 16-byte chunks read, each once."""
@@ -123,13 +138,14 @@ def _locate(descriptors: Sequence[int], mn: int, k: int, bits: int, major: str,
 
 
 def describe_access(
-    descriptors: Sequence[int], mn: int, k: int, bits: int, major: str, *, sm: int
+    descriptors: Sequence[int], mn: int, k: int, bits: int, major: str, *, sm: int, word: str = ""
 ) -> Access:
-    """Return what a gather would read; see `gather` for the arguments."""
+    """Return what a gather would read; see `gather` for the arguments, ``word`` is the type."""
     index, base, rest = _locate(descriptors, mn, k, bits, major, sm)
     start = (descriptors[0] & _START) << 4
-    return Access(base + index.low, base + index.high, _fields(rest, sm).swizzle, start, base,
-                  index.chunks)  # fmt: skip
+    found = _fields(rest, sm)
+    return Access(base + index.low, base + index.high, found.swizzle, start, base, index.chunks,
+                  found.leading, found.stride, major, bits, word, index.overlaps)  # fmt: skip
 
 
 def gather(

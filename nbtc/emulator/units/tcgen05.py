@@ -225,7 +225,8 @@ def describe_shared(op: Operation, operand: str, descriptors: Sequence[int]) -> 
     """Return the shared memory that operand "a" or "b" reads in each CTA, and its swizzle."""
     rows, k, bits, major = _shared_shape(op, operand)
     _check_majorness(op, descriptors[0], major, operand)
-    return operands.describe_access(descriptors, rows, k, bits, major, sm=100)
+    word = op.fields.a if operand == "a" else op.fields.b
+    return operands.describe_access(descriptors, rows, k, bits, major, sm=100, word=word)
 
 
 def _check_majorness(op: Operation, descriptor: int, major: str, operand: str) -> None:
