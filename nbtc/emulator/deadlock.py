@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from .findings import Related
 from .mbarrier import stale_text
 from .race import place, where
-from .waiters import is_fresh, waits_to_fill, weight
+from .waiters import is_fresh, is_root, waits_to_fill, weight
 
 if TYPE_CHECKING:
     from .machine import Machine, Path, Wait
@@ -96,6 +97,15 @@ def _waiters(groups: dict[str, list[Path]], spinning: list[Path]) -> str:
     return "; ".join(words)
 
 
+def _threads(machine: Machine) -> str:
+    """Say that the block is smaller than the kernel's launch bounds, where it is."""
+    most = machine.entry.directives.get("maxntid")
+    threads = math.prod(machine.block)
+    if not most or threads >= math.prod(most):
+        return ""
+    return f". The block has {threads} threads, the kernel's launch bounds are {math.prod(most)}"
+
+
 def _name(barrier: Any, waiting: list[tuple[Path, Wait]]) -> str:
     """Name a barrier, with its CTA where warps of several CTAs wait."""
     if len({p.warp.cta.cluster for p, _ in waiting}) < 2:
@@ -136,6 +146,8 @@ def report_deadlock(
         lines += lines_of
         if is_fresh(wait, path.warp) and waits_to_fill(wait):
             text += ". A fresh empty barrier is passed with parity 1"
+        elif barrier.never_arrived:
+            text += "; nothing arrives on it"
         text = f"{text}. {barrier.ledger()}"
         for other in (path.warp, *(w for w, _ in barrier.arrivers.values())):
             words, _ = stale_text(other)
@@ -150,8 +162,8 @@ def report_deadlock(
     for other, what in ordered:
         groups.setdefault(what.describe(), []).append(other)
     kind = special[0] if special is not None else "deadlock"
-    message = f"{text}. Waiters: {_waiters(groups, spinning)}"
-    cycle = _cycle(ordered) if len(groups) > 1 else ""
+    message = f"{text}{_threads(machine)}. Waiters: {_waiters(groups, spinning)}"
+    cycle = _cycle(ordered) if len(groups) > 1 and not is_root(wait, path.warp) else ""
     if cycle:
         message += f". Cycle: {cycle}"
     pending = [op.describe() for op in machine.queue[:4]]

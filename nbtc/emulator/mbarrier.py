@@ -138,6 +138,12 @@ class MBarrier:
         """Phases completed since the last init."""
         return self.phase - self.base_phase
 
+    @property
+    def never_arrived(self) -> bool:
+        """No thread has arrived, and no bytes were announced or came, since the init."""
+        now = self.current
+        return not (self.arrivers or self.commits or now.arrivals or now.expected or now.delivered)
+
     def info(self, awaited: int | None = None) -> BarrierInfo:
         """Give the state for a finding; phases are counted since the last init."""
         now = self.current
@@ -490,6 +496,8 @@ class MBarrier:
             if self.arrivers and not arrived:
                 ins = next(iter(self.arrivers.values()))[1]
                 text += f"; earlier phases were released by the arrive at {where(ins)}"
+                if not any(warp.live.any() for warp, _ in self.arrivers.values()):
+                    text += ", whose warp has exited"
         seen = waiter.sync.waits.get(self) if waiter is not None else None
         following = (seen.phase if seen is not None else -1) + 1
         if parity is not None and parity == phase & 1 and following < phase:

@@ -7,7 +7,7 @@ from typing import Any
 from .program import Function, Instruction
 from .race_places import where
 
-__all__ = ["early_wait", "is_fresh", "waits_to_fill", "weight"]
+__all__ = ["early_wait", "is_fresh", "is_root", "waits_to_fill", "weight"]
 
 _PLAIN_WAITS = ("NamedWait", "ClusterWait", "RegisterWait", "AllocWait")
 _NAMES_OF_EMPTY = ("empty", "free")
@@ -99,7 +99,7 @@ def weight(wait: Any, warp: Any) -> int:
     """Prefer the waiter whose barrier shows what went wrong."""
     barrier = getattr(wait, "barrier", None)
     if barrier is None or not hasattr(barrier, "current"):
-        return 1 if type(wait).__name__ in _PLAIN_WAITS else 0
+        return 1 if type(wait).__name__ in _PLAIN_WAITS else _warpgroup_weight(wait)
     score = 2
     if barrier.current.expected or barrier.current.delivered:
         score += 5
@@ -107,4 +107,28 @@ def weight(wait: Any, warp: Any) -> int:
         score += 3
     if is_fresh(wait, warp):
         score += 4 if waits_to_fill(wait) else 1
+    if barrier.never_arrived:
+        score += 3
     return score
+
+
+def is_root(wait: Any, warp: Any) -> bool:
+    """Say whether nothing that the launch has shown could release a waiter."""
+    barrier = getattr(wait, "barrier", None)
+    if barrier is None or not hasattr(barrier, "current"):
+        return bool(_exited(wait))
+    return barrier.never_arrived and not is_fresh(wait, warp)
+
+
+def _exited(wait: Any) -> list[Any]:
+    """Give the warps of a warpgroup that ended before the group that is waited for."""
+    return [w for w in getattr(wait, "late", list)() if not w.live.any()]
+
+
+def _warpgroup_weight(wait: Any) -> int:
+    """Prefer a warpgroup that lacks a warp: it ended, or waits at a barrier of the block."""
+    late = wait.late() if hasattr(wait, "late") else []
+    if _exited(wait):
+        return 20
+    waits = [path.wait for warp in late for path in warp.paths]
+    return 6 if waits and all(type(w).__name__ in _PLAIN_WAITS for w in waits) else 0
