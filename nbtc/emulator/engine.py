@@ -17,6 +17,7 @@ from . import progress as progress_line
 from . import warp_ops  # noqa: F401  (registers its handlers)
 from .arguments import pack_arguments
 from .findings import Report, plain_name, user_first
+from .float64_use import advise_float64
 from .launched import EngineMachine
 from .loader import load
 from .machine import Hooks
@@ -108,6 +109,8 @@ def launch(
         machine.hooks.begin(machine)
         machine.run(show)
         machine.hooks.end(machine)
+    if machine.hooks.wants_memory:
+        advise_float64(machine)
     finish_report(machine)
     return machine.report
 

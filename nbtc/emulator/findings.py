@@ -14,7 +14,7 @@ __all__ = ["KINDS", "BarrierInfo", "Finding", "Frame", "Related", "Report", "use
 KINDS: dict[str, str] = {
     # barriers in memory
     "deadlock": "nothing can progress: every waiter is listed with what would release it",
-    "livelock": "warps keep spinning and no event is outstanding that could release them",
+    "livelock": "warps spin or compute without an end, and nothing outstanding could release them",
     "mbarrier_count": "an mbarrier count is outside 1..1048575",
     "mbarrier_tx_range": "a transaction count leaves -1048575..1048575",
     "mbarrier_reinit": "mbarrier.init, or data, over a live mbarrier; mbarrier.inval first",
@@ -91,6 +91,7 @@ KINDS: dict[str, str] = {
     "clc_after_failure": "try_cancel after an observed failure",
     "clc_response": "the first CTA of a failed cancellation is undefined",
     # faults of plain instructions
+    "float64_arithmetic": "float64 arithmetic in a kernel that has no float64 in memory",
     "out_of_bounds": "an access outside every allocation",
     "misaligned": "an access not aligned to its size",
     "illegal_instruction": "an operand value that the hardware refuses",

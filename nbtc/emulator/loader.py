@@ -102,6 +102,10 @@ class Program:
             code = self._code[function.name] = FunctionCode(function, self)
         return code
 
+    def made(self, function: Function) -> FunctionCode | None:
+        """Code of a function if a launch, or `validate`, has asked for it."""
+        return self._code.get(function.name)
+
     def validate(self) -> None:
         """Check that every instruction of every function is modelled.
 
