@@ -65,11 +65,12 @@ class BulkGroups:
 
     def explain(self, old: Access, warp: Warp) -> str:
         """Say which wait is missing."""
-        form = "wait_group" if old.write else "wait_group.read"
+        module = "tma" if old.place is not None and "tensor" in old.place.mods else "bulk"
+        form = f"{module}.wait_group(0)" if old.write else f"{module}.wait_group_read(0)"
         if old.time is not None and old.time > self.committed:
-            return f"the copy is not even committed: cp.async.bulk.commit_group, then {form}"
+            return f"the copy is not even committed: {module}.commit_group(), then {form}"
         return (
-            f"no cp.async.bulk.{form} by thread {self.thread} covers it (group {old.time} of "
+            f"no {form.replace('(0)', '')} by thread {self.thread} covers it (group {old.time} of "
             f"{self.committed}), or nothing orders this access after that wait"
         )
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from .clocks import Access, Clock, happened, join
 from .findings import BarrierInfo, Related
-from .race import related, where
-from .shared_names import shared_name
+from .race import place, related, where
+from .shared_names import piece_at, shared_name
 
 if TYPE_CHECKING:
     from .machine import Cta, Instruction, Warp
@@ -125,7 +125,12 @@ class MBarrier:
     def _name(self) -> str:
         cta = self.cta
         suffix = f" of CTA rank {cta.rank}" if len(cta.cluster.ctas) > 1 else ""
-        return (shared_name(self.machine, self.offset) or f"smem+{self.offset:#x}") + suffix
+        return self._short + suffix
+
+    @property
+    def _short(self) -> str:
+        """Name inside its CTA."""
+        return shared_name(self.machine, self.offset) or f"smem+{self.offset:#x}"
 
     @property
     def place_text(self) -> str:
@@ -312,11 +317,18 @@ class MBarrier:
         thread = ""
         if warp is not None:
             thread = f" by thread {warp.index * 32 + (lanes & -lanes).bit_length() - 1}"
+        last, again = self.current.last_arrive, ""
+        if warp is not None and last and last[0] is warp and place(last[1]) == place(ins):
+            again = "; the same warp arrived here before, with no wait in between"
+            empty = self._partner()
+            if empty is not None and "expect_tx" in ins.op:
+                again += f": wait for {empty} first"
         self._finding(
             f"arrivals{id(ins)}",
             "mbarrier_arrivals",
             f"arrival {self.current.arrivals + count} of {self.expected} in phase "
-            f"{self.local_phase} of {self.name}{thread}: more arrivals than the init count allows",
+            f"{self.local_phase} of {self.name}{thread}: more arrivals than the init count "
+            f"allows{again}",
             ins=ins, warp=warp, lanes=lanes, related=related("init", self.init_ins),
         )  # fmt: skip
 
@@ -394,10 +406,16 @@ class MBarrier:
         if copy is not None and record is not None and self._unexpected(copy, proven):
             missing = [c for c in self.copies if self._unexpected(c, proven)] or [copy]
             total = record.delivered + sum(c.bytes for c in missing)
-            return (
+            text = (
                 f"barrier {self.name} completed phase {wait.phase} with {record.delivered} of "
                 f"{total} bytes"
             )
+            if not record.expects and record.last_arrive is not None:
+                text += (
+                    f": no expect_tx for {self.name}; mbarrier.arrive_expect_tx({self._short}, "
+                    f"{total}) in place of the arrive at {where(record.last_arrive[1])}"
+                )
+            return text
         now = self.local_phase
         text = f"the last wait on {self.name} at {where(wait.ins)} proved phase {wait.phase} only"
         if wait.parity is not None:
@@ -408,6 +426,31 @@ class MBarrier:
         if old.time is not None and not happened(old, warp.sync.clock):
             text += f"; the copy completes in phase {old.time - 1 - self.base_phase}"
         return text
+
+    def refill_text(self, stage: str) -> str:
+        """Say what a copy into ``stage`` must wait for, whose last copy completes on this."""
+        empty = self._partner()
+        if empty is not None and stage:
+            return f"wait for {empty} before the next copy into {stage}"
+        return (
+            "wait until the readers of the last copy are done, on a barrier where they arrive, "
+            "before the next copy"
+        )
+
+    def _partner(self) -> str | None:
+        """Give the name of the barrier of the same stage that consumers arrive on, if it tells."""
+        found = piece_at(self.machine, self.offset)
+        if found is None or found[0].stages is None:
+            return None
+        own = found[0]
+        others = [
+            p for p in self.machine.pieces
+            if p is not own and (p.stages, p.stage_bytes) == (own.stages, 8) and p.swizzle is None
+        ]  # fmt: skip
+        named = [p for p in others if "empty" in p.name] or others
+        if len(named) != 1:
+            return None
+        return f"{named[0].name}[{own.stage_of(found[1])[0]}]"
 
     def _unexpected(self, copy: CopyRecord, proven: int) -> bool:
         """Say whether a copy counts for a phase after ``proven`` only because none expected it."""
@@ -470,7 +513,10 @@ class MBarrier:
             elif missing < 0:
                 text += f"; {-missing} bytes more than expected"
                 if not expects:
-                    text += ", and no expect_tx announced them"
+                    text += (
+                        ", and no expect_tx announced them: "
+                        f"mbarrier.arrive_expect_tx({self._short}, {now.delivered}) before"
+                    )
             if expects:
                 text += f"; expect issued at {where(expects[-1])}"
                 lines += related("expect_tx", expects[-1])
@@ -484,7 +530,7 @@ class MBarrier:
                     "issues a copy for it"
                 )
             valid = sum(c.valid for c in copies if c.valid >= 0)
-            if valid < sum(c.bytes for c in copies) and now.expected == valid:
+            if expects and valid < sum(c.bytes for c in copies) and now.expected == valid:
                 whole = sum(c.bytes for c in copies)
                 text += f"; expect {valid} B for an edge box; TMA counts the full {whole} B"
         if self.pending > 0:

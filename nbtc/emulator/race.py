@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -80,6 +81,7 @@ class WarpSync:
         started: Other CTAs of the cluster that need no further check of having started.
         shared_fences, global_fences: Proxy fences by state space.
         waits: Last successful wait on each mbarrier.
+        relaxed: Last relaxed arrives, with the warp's time.
     """
 
     def __init__(self, launch: LaunchSync, warp: Warp) -> None:
@@ -98,6 +100,7 @@ class WarpSync:
         self.tensormap_fences: dict[int, int] = {}
         self.waits: dict[Any, Any] = {}
         self.groups: dict[Any, Any] = {}
+        self.relaxed: deque[tuple[int, Instruction]] = deque(maxlen=8)
         self.state: dict[str, Any] = {}
         self._cached: dict[tuple[int, int, bool, bool], Access] = {}
         self._cached_time = 0
@@ -118,6 +121,11 @@ class WarpSync:
         snapshot = dict(self.clock)
         self.clock[self.agent] += 1
         return snapshot
+
+    def note_relaxed(self, ins: Instruction) -> None:
+        """Remember a relaxed arrive, for messages."""
+        if not self.relaxed or self.relaxed[-1] != (self.time, ins):
+            self.relaxed.append((self.time, ins))
 
     def issued(self) -> Clock:
         """What an asynchronous operation carries along when it completes.

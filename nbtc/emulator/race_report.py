@@ -121,8 +121,8 @@ class Wording:
         verb = "writes" if access.write else "reads"
         message = (
             f"{access.what} {verb} {memory} memory {place_text}written by thread {thread} at "
-            f"{where(old.place)} with no fence_proxy_async by thread {thread} before the barrier; "
-            "each writing thread fences, then the barrier, then the asynchronous operation"
+            f"{where(old.place)} with no fence.proxy_async() by thread {thread} before the "
+            "barrier; each writing thread fences, then the barrier, then the asynchronous operation"
         )
         if late:
             message += " (here they fence after it, as do the threads of the operation)"
@@ -206,7 +206,9 @@ class Wording:
                 f"{where(old.place)}{old_who} that {verb.replace('written', 'wrote')} it"
             )
             if old.channel is not None:
-                text += f": {self._why(old, warp)}"
+                refill = access.write and old.write
+                text += f": {self._why(old, warp, refill=refill, stage=place_text)}"
+        extra += relaxed_text(old)
         if (kind == "overwrite_while_read" and old.warp is not None
                 and old.warp.cta is not warp.cta
                 and old.warp.cta.cluster is warp.cta.cluster):  # fmt: skip
@@ -225,8 +227,20 @@ class Wording:
         return f" by CTA rank {old.warp.cta.rank} thread {old.warp.index * 32 + lane}"
 
     @staticmethod
-    def _why(old: Access, warp: Warp) -> str:
+    def _why(old: Access, warp: Warp, *, refill: bool = False, stage: str = "") -> str:
         channel = old.channel
+        if refill and hasattr(channel, "refill_text") and channel not in warp.sync.waits:
+            return channel.refill_text(stage.split(" [", maxsplit=1)[0].strip())
         if channel is not None and hasattr(channel, "explain"):
             return channel.explain(old, warp)
         return "no wait or barrier orders the two"
+
+
+def relaxed_text(old: Access) -> str:
+    """Tell a relaxed arrive that was perhaps meant to publish an access."""
+    if old.warp is None or old.time is None or old.agent != old.warp.sync.agent:
+        return ""
+    for time, ins in old.warp.sync.relaxed:
+        if time >= old.time:
+            return f"; the arrive at {where(ins)} is relaxed and releases nothing"
+    return ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from .machine import Cluster, Cta, Instruction, Warp
 
 _FULL = 0xFFFFFFFF
+_NAMED = 12  # warps that a message lists
 
 
 def _live(warp: Warp) -> int:
@@ -49,6 +51,22 @@ def report_lanes(
         f"{warp.index}{gone}: {rule}",
         ins=ins, warp=warp, lanes=active,
     )  # fmt: skip
+
+
+def missing_text(warps: Iterable[Warp], arrived: dict[Any, int], *, ranks: bool = False) -> str:
+    """Give words for the live lanes that a barrier lacks; whole warps by their number."""
+    lacking = []
+    for warp in warps:
+        missing = _live(warp) & ~arrived.get(warp, 0)
+        if not missing:
+            continue
+        name = f"rank {warp.cta.rank} warp {warp.index}" if ranks else f"warp {warp.index}"
+        if warp in arrived:
+            name += f": {missing.bit_count()} of {_live(warp).bit_count()} lanes"
+        lacking.append(name)
+    if len(lacking) > _NAMED:
+        lacking[_NAMED:] = [f"{len(lacking) - _NAMED} more"]
+    return "; missing " + ", ".join(lacking) if lacking else ""
 
 
 class NamedBarrier:
@@ -209,10 +227,10 @@ class NamedWait(Wait):
     def describe(self) -> str:
         """Say how many threads are missing."""
         barrier = self.barrier
-        missing = [w.index for w in barrier.cta.warps if w not in barrier.lanes and w.live.any()]
+        missing = missing_text(barrier.cta.warps, barrier.lanes)
         return (
             f"waits {barrier.name} at {where(self.ins)}: {barrier.arrived()} of "
-            f"{barrier.needed()} threads arrived; missing warps {missing}"
+            f"{barrier.needed()} threads arrived{missing}"
         )
 
     def barrier_info(self) -> BarrierInfo:
@@ -324,6 +342,8 @@ class ClusterBarrier:
         warp.sync.state["cluster_generation"] = self.generation
         join(self.executed, warp.sync.clock)
         join(self.executed, warp.sync.executed)
+        if relaxed:
+            warp.sync.note_relaxed(ins)
         join(self.clock, warp.sync.release(relaxed=relaxed))
         self.evaluate()
 
@@ -374,17 +394,11 @@ class ClusterWait(Wait):
     def describe(self) -> str:
         """Say how many threads are missing."""
         here, total = self.barrier.threads()
-        missing = sorted(
-            {
-                (cta.rank, warp.index)
-                for cta in self.barrier.cluster.ctas
-                for warp in cta.warps
-                if warp.live.any() and warp not in self.barrier.lanes
-            }
-        )
+        warps = [warp for cta in self.barrier.cluster.ctas for warp in cta.warps]
+        missing = missing_text(warps, self.barrier.lanes, ranks=True)
         return (
-            f"waits at the cluster barrier: {here} of {total} threads; missing (rank, warp) "
-            f"{missing[:12]}. It counts all threads of all CTAs and has no subset form"
+            f"waits at the cluster barrier: {here} of {total} threads{missing}. It counts all "
+            "threads of all CTAs and has no subset form"
         )
 
     def barrier_info(self) -> BarrierInfo:

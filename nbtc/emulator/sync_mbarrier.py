@@ -52,7 +52,7 @@ def use_mbarrier(
             name += f" of CTA rank {cta.rank}"
             if not knows_started(warp, cta):
                 state += (
-                    f" so far: rank {cta.rank} may not have started; fence_mbarrier_init by the "
+                    f" so far: rank {cta.rank} may not have started; fence.mbarrier_init() by the "
                     "initialising thread and a cluster barrier before the first use"
                 )
         machine.fatal(
@@ -74,7 +74,7 @@ def use_mbarrier(
         if other.cta is not warp.cta:
             text = (
                 f"thread {thread} of rank {warp.cta.rank} uses {barrier.name}: this needs "
-                "fence_mbarrier_init by the initialising thread and a cluster barrier"
+                "fence.mbarrier_init() by the initialising thread and a cluster barrier"
             )
         machine.finding(
             "mbarrier_init_order", text, ins=ins, warp=warp, lanes=lanes,
@@ -281,6 +281,8 @@ def mbarrier_arrive(warp: Warp, ins: Instruction) -> None:
                 _count(count, "arrival count", warp, ins)
             if clock is None:
                 clock = warp.sync.release(relaxed=relaxed)
+                if relaxed:
+                    warp.sync.note_relaxed(ins)
             if "noComplete" in ins.mods and count >= barrier.pending and barrier.tx == 0:
                 warp.machine.finding(
                     "mbarrier_no_complete",

@@ -84,9 +84,10 @@ def _check_allocated(warp: Warp, ins: Instruction, memory: TensorMemory, rects: 
             freed = next((at for column, count, at in reversed(memory.freed)
                           if column < end and rect.column < column + count), None)  # fmt: skip
             tail = f" (freed at {where(freed)})" if freed is not None else ""
+            live = ", ".join(f"{a.column}..{a.column + a.count - 1}" for a in memory.allocations)
             warp.machine.fatal(
                 "tmem_unallocated",
-                f"{what}=col {rect.column}..{end - 1}: no live allocation{tail}",
+                f"{what} of columns {rect.column}..{end - 1}; allocated: {live or 'none'}{tail}",
                 ins=ins, warp=warp, related=related("dealloc", freed),
             )  # fmt: skip
 

@@ -293,7 +293,7 @@ barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
         found = report.findings[0]
         seen.add(found.kind)
         assert found.line == line_of(body, "remote")
-        assert "fence_mbarrier_init by the initialising thread and a cluster barrier" in (
+        assert "fence.mbarrier_init() by the initialising thread and a cluster barrier" in (
             found.message
         )
     assert seen <= {"mbarrier_uninitialised", "mbarrier_init_order"}

@@ -439,7 +439,7 @@ def test_c16_cluster_needs_the_init_fence():
     sync = "barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.aligned;"
     missing = run(cluster_init("mov.u32 %r9, 0;", sync), cluster=(2, 1, 1), grid=2, block=32)
     found = the(missing, "mbarrier_init_order")
-    assert "needs fence_mbarrier_init by the initialising thread and a cluster barrier" in (
+    assert "needs fence.mbarrier_init() by the initialising thread and a cluster barrier" in (
         found.message
     )
     assert found.line == line_of(cluster_init("", ""), "remote")

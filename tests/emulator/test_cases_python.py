@@ -382,6 +382,6 @@ def test_c30_store_after_generic_writes(who):
         assert report.ok, str(report)
     else:
         found = said(
-            report, "missing_proxy_fence", "with no fence_proxy_async by thread", at="store"
+            report, "missing_proxy_fence", r"with no fence.proxy_async\(\) by thread", at="store"
         )
         assert any("# write" in linecache.getline(r.file, r.line) for r in found.related)

@@ -128,7 +128,7 @@ def test_c56_no_allocation():
     body = gemm(alloc="@%p1 st.shared.u32 [slot], %r14;", dealloc="")
     report, *_ = run(body)
     found = the(report, "tmem_unallocated")
-    assert "tcgen05.mma D=col 0..63: no live allocation" in found.message
+    assert "tcgen05.mma D of columns 0..63; allocated:" in found.message
     assert found.line == line_of(body, "mma0")
 
 

@@ -160,7 +160,7 @@ def test_c30_proxy_fence_by_each_writing_thread(completion, order, ok):
         return
     found = the(report, "missing_proxy_fence")
     assert "TMA store reads shared memory" in found.message
-    assert f"at kernel.py:{line_of(body, 'fill')} with no fence_proxy_async by thread" in (
+    assert f"at kernel.py:{line_of(body, 'fill')} with no fence.proxy_async() by thread" in (
         found.message
     )
     assert found.line == line_of(body, "store")
@@ -179,7 +179,7 @@ def test_tile_reused_before_the_store_has_read_it():
         report = run(body("mov.u32 %r9, 0;"), [Map(out, (128, 32))], completion=completion)
         found = the(report, "overwrite_while_read")
         assert found.line == line_of(body(""), "reuse")
-        assert "wait_group.read" in found.message
+        assert "tma.wait_group_read" in found.message
         good = body("@%p1 cp.async.bulk.wait_group.read 0;").replace(
             "st.shared.u32 [%r12]", "@%p1 st.shared.u32 [%r12]")  # fmt: skip
         silent(run(good, [Map(out, (128, 32))], completion=completion))

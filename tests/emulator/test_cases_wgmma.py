@@ -247,7 +247,7 @@ def test_c50_operand_written_by_threads():
     report, *_ = run(bad)
     found = the(report, "missing_proxy_fence")
     assert "wgmma operand A reads shared memory" in found.message
-    assert f"kernel.py:{line_of(bad, 'fill')} with no fence_proxy_async" in found.message
+    assert f"kernel.py:{line_of(bad, 'fill')} with no fence.proxy_async()" in found.message
     assert found.line == line_of(bad, "mma0")
 
 
