@@ -65,8 +65,12 @@ def _parse(text: str) -> Any:
             'per axis: "float32[:, :]", "bfloat16[:, ::1]"'
         )
     name, axes = match[1], match[2]
-    if name == "TensorMap":
+    if name == "TensorMap" and axes is None:
         return TENSOR_MAP
+    if name.lower().replace("_", "") == "tensormap":
+        raise CompileError(
+            f'argument type {text!r}; did you mean "TensorMap", or nbtc.TensorMap? It has no axes'
+        )
     element = narrow_floats.element_type(name)
     if axes is None:
         return types.float32 if isinstance(element, narrow_floats.NarrowFloat) else element

@@ -191,7 +191,7 @@ def _compile(
         target, lineinfo=options.lineinfo, fastmath=options.fastmath
     )
     entry = entry_name(function)
-    with readable(function):
+    with readable(function, argument_types):
         opened = numba_compat.open_keywords(function)
         ptx = numba_compat.kernel_to_ptx(
             opened, argument_types, target, code, bounds=options.bounds, entry=entry

@@ -7,6 +7,7 @@ import dis
 import os
 import re
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from nbtc.errors import CompileError, NbtcError
@@ -157,6 +158,9 @@ def _lines_in(error: BaseException) -> tuple[PythonLine, ...]:
     return ()
 
 
+_TOO_WIDE = re.compile(r" is u?int64, needs (int32|uint32)\b")
+
+
 class readable:
     """Turn what is raised inside the block into one nbtc error that starts with the Python line.
 
@@ -165,9 +169,9 @@ class readable:
     put them back where the error is the one that came in.)
     """
 
-    def __init__(self, function: Any) -> None:
-        """Take the Python function of the kernel that is compiled in the block."""
-        self.function = function
+    def __init__(self, function: Any, argument_types: Sequence[Any] = ()) -> None:
+        """Take the Python function of the kernel that is compiled in the block, and its types."""
+        self.function, self.argument_types = function, argument_types
 
     def __enter__(self) -> None:
         """Begin the block."""
@@ -177,7 +181,20 @@ class readable:
         if not isinstance(error, Exception):
             return
         made, cause = _readable(error, self.function)
+        if _TOO_WIDE.search(str(made)):
+            made.args = (f"{made}{_wide_arguments(self.function, self.argument_types)}",)
         raise made.with_traceback(None) from cause
+
+
+def _wide_arguments(function: Any, argument_types: Sequence[Any]) -> str:
+    """Tell the arguments that are Python integers, where 32 bits are needed."""
+    names = function.__code__.co_varnames
+    wide = [
+        f"{name} is argument {index} and int64, as a Python int is: pass np.int32({name})"
+        for index, (name, ty) in enumerate(zip(names, argument_types, strict=False))
+        if str(ty) == "int64"
+    ]
+    return f" ({'; '.join(wide)})" if wide else ""
 
 
 def _readable(error: Exception, function: Any) -> tuple[NbtcError, BaseException | None]:

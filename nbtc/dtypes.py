@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from nbtc.errors import DtypeError
+from nbtc.spelling import meant
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,5 +116,7 @@ def canonical(dtype: Any) -> Dtype:
     name = _ALIASES.get(name, name)
     found = DTYPES.get(name)
     if found is None:
-        raise DtypeError(f"dtype {dtype!r} is not known; known: {', '.join(DTYPES)}")
+        raise DtypeError(
+            f"dtype {dtype!r} is not known; known: {', '.join(DTYPES)}{meant(name, DTYPES)}"
+        )
     return found

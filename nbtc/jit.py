@@ -25,7 +25,7 @@ from nbtc.compile import Compiled, CompileOptions, compile_kernel, key_of
 from nbtc.device_function import DeviceFunction, device
 from nbtc.errors import CompileError, EmulatorWarning, LaunchError, LayoutError
 from nbtc.launch import LaunchOptions, LaunchPlan, LaunchSyntax
-from nbtc.launch_options import LaunchConfig, dim3
+from nbtc.launch_options import LaunchConfig, by_name, dim3
 from nbtc.layout.shared_pieces import SharedPiece
 from nbtc.notes import NotesMode
 from nbtc.numba_compat import KernelBounds
@@ -91,7 +91,7 @@ class Kernel(LaunchSyntax):
     def __reduce__(self) -> str:
         return self.__qualname__  # pickled by name, as functions are
 
-    def __call__(self, *args: Any) -> None:
+    def __call__(self, *args: Any, **named: Any) -> None:
         """Refuse: a kernel needs a grid and a block."""
         raise LaunchError(f"{self.__qualname__}: give grid and block, kernel[grid, block](...)")
 
@@ -225,6 +225,9 @@ class Kernel(LaunchSyntax):
         parameters = inspect.signature(emulator.launch).parameters
         own = {"pieces", "argument_names"}
         legal = [k for k, p in parameters.items() if p.default is not p.empty and k not in own]
+        own_names = [name for name in options if name in self._names and name not in legal]
+        if own_names:
+            raise by_name(self, own_names)
         require_options(f"{self.__qualname__}.emulate", options, legal)
         compiled = self.compile(*arguments.types_of(args), arch=arch)
         dynamic = compiled.resources.dynamic_smem_bytes if dynamic_smem is None else dynamic_smem
@@ -268,7 +271,7 @@ class EmulatedLaunch:
         self._kernel = kernel
         self._config = config
 
-    def __call__(self, *args: Any) -> None:
+    def __call__(self, *args: Any, **named: Any) -> None:
         """Run to the end; arrays are read and written in place.
 
         ``NBTC_SEED`` sets the seed of the schedule, ``NBTC_COMPLETION`` when asynchronous work
@@ -277,7 +280,10 @@ class EmulatedLaunch:
         Raises:
             FindingsError: the emulator found faults.
             LaunchError: the configuration breaks a rule of the kernel.
+            TypeError: arguments were given by name.
         """
+        if named:
+            raise by_name(self._kernel, named)
         kernel, config = self._kernel, self._config
         compiled = kernel.compile(*arguments.types_of(args))
         LaunchPlan(compiled, kernel.options, kernel.argument_names).check_config(config)

@@ -38,7 +38,7 @@ from typing import Any
 
 from nbtc.arguments import probe, with_names
 from nbtc.errors import DtypeError, LaunchError
-from nbtc.launch_options import LaunchConfig, LaunchOptions
+from nbtc.launch_options import LaunchConfig, LaunchOptions, by_name
 from nbtc.launch_plan import KEPT, Launchable, LaunchPlan, Resources, Run
 
 __all__ = [
@@ -74,13 +74,16 @@ class Configured:
         self.config = LaunchConfig(grid, block, stream, dynamic_smem_bytes)
         self._runs: dict[tuple[Any, ...], Run] = {}
 
-    def __call__(self, *args: Any) -> None:
+    def __call__(self, *args: Any, **named: Any) -> None:
         """Launch; returns before the kernel has run.
 
         Raises:
+            TypeError: arguments were given by name.
             LaunchError: an argument or the configuration is not right.
             DriverError: the driver refused the launch.
         """
+        if named:
+            raise by_name(self._kernel, named)
         run, fields = self._prepare(args)
         run(fields)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -123,3 +124,10 @@ class LaunchConfig:
     def threads(self) -> int:
         """Threads per block."""
         return self.block[0] * self.block[1] * self.block[2]
+
+
+def by_name(kernel: Any, named: Iterable[str]) -> TypeError:
+    """Return the error of a launch whose arguments are given by name."""
+    names = ", ".join(getattr(kernel, "argument_names", ()))
+    what = getattr(kernel, "__qualname__", "a kernel")
+    return TypeError(f"{what} takes positional arguments ({names}), got {', '.join(named)} by name")

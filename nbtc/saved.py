@@ -8,6 +8,7 @@ refused. Hashes cover bytecode, so they are compared only under the same minor v
 from __future__ import annotations
 
 import hashlib
+import re
 import sys
 import types as pytypes
 from pathlib import Path
@@ -55,7 +56,10 @@ def load(
     if entry.meta["entry"] != entry_name(function):
         raise CompileError(f"{path} has kernel {entry.meta['entry']}, not {function.__qualname__}")
     if kept != asked:
-        raise CompileError(f"{path} was saved for other argument types: {_difference(kept, asked)}")
+        raise CompileError(
+            f"{path} was saved for other argument types: "
+            f"{_difference(kept, asked, function.__code__.co_varnames)}"
+        )
     here, now = _source(function, options)
     if python == here and digest and digest != now:
         raise CompileError(
@@ -65,11 +69,27 @@ def load(
     return from_entry(entry, argument_types)
 
 
-def _difference(kept: list[str], asked: list[str]) -> str:
+def _difference(kept: list[str], asked: list[str], names: tuple[str, ...]) -> str:
     if len(kept) != len(asked):
         return f"{len(kept)} arguments, not {len(asked)}"
     index = next(i for i, (a, b) in enumerate(zip(kept, asked, strict=True)) if a != b)
-    return f"argument {index} is {kept[index]}, not {asked[index]}"
+    return f"argument {names[index]} is {_written(kept[index])}, not {_written(asked[index])}"
+
+
+_ARRAY = re.compile(r"\.Array\('([^']*)', (\d+), '(\w)'")
+_AXES = {"C": ("", "::1"), "F": ("::1", ""), "A": ("", "")}
+
+
+def _written(token: str) -> str:
+    """Return a type as one writes it for ``compile``: ``float32[:, ::1]``."""
+    array = _ARRAY.search(token)
+    if array is None:
+        return token.rsplit(":", 1)[-1].removeprefix("narrow.")
+    axes = [":"] * int(array[2])
+    first, last = _AXES[array[3]]
+    axes[0] = first or axes[0]
+    axes[-1] = last or axes[-1]
+    return f"{_written(array[1])}[{', '.join(axes)}]"
 
 
 def _tokens(argument_types: tuple[Any, ...]) -> list[str]:

@@ -27,6 +27,21 @@ def meant(word: str, names: Iterable[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
+def choice(value: Any, names: Iterable[str]) -> str:
+    """Return ``"; did you mean 'name'?"`` for a value that is none of the names, or ``""``.
+
+    Args:
+        value: what was given; 128 for ``"128B"`` and None for ``"none"`` are understood.
+        names: what could have been given.
+    """
+    names = list(names)
+    word = str(value).lower()
+    for name in names:
+        if name.lower() in (word, f"{word}b"):
+            return f"; did you mean {name!r}?"
+    return meant(word, names) if isinstance(value, str) else ""
+
+
 def require_options(what: str, given: Iterable[str], legal: Collection[str]) -> None:
     """Raise TypeError for the first given option that is not legal.
 

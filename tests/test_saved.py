@@ -89,7 +89,7 @@ assert (x == 2).all()
 
 
 def test_other_types_are_refused(file):
-    with pytest.raises(CompileError, match=r"other argument types: argument 0 is .*float32.*64"):
+    with pytest.raises(CompileError, match=r"other argument types: argument x is float32.*64"):
         make().load(file, "float64[::1]")
     with pytest.raises(CompileError, match="1 arguments, not 2"):
         make().load(file, *TYPES, "int32")

@@ -24,13 +24,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nbtc.dtypes import Dtype, canonical
 from nbtc.errors import LayoutError
 from nbtc.layout import swizzle as swizzles
 from nbtc.layout.shared_pieces import SharedPiece
-from nbtc.spelling import checked
+from nbtc.spelling import checked, meant
 
 BASE_ALIGNMENT = 1024
 """Alignment in bytes of the start of dynamic shared memory, the repeat of the 128B swizzle."""
@@ -125,7 +125,8 @@ def tile(dtype: Any, shape: Any, *, swizzle: str = "none", stages: int | None = 
         dtype: element type.
         shape: shape of one stage, the contiguous dimension last.
         swizzle: swizzle of the data; aligns every stage to its repeat (1024, 512, 256 bytes), and
-            to the 128 bytes of TMA without one.
+            to the 128 bytes of TMA without one. ``"96B"`` is for maps changed by
+            ``tensormap.replace`` on sm_103a; no map of the host has it.
         stages: number of stages of a ring, or None.
 
     Raises:
@@ -198,10 +199,23 @@ class Layout:
                 f"({MAX_SHARED_BYTES // 1024} KiB):\n{self}"
             )
 
-    if TYPE_CHECKING:
+    def __getattr__(self, name: str) -> Any:
+        """Refuse: the pieces are attributes inside kernels only.
 
-        def __getattr__(self, name: str) -> Any:
-            """Inside kernels each piece is an attribute."""
+        Raises:
+            AttributeError: always; the message tells the pieces.
+        """
+        pieces = self.__dict__.get("pieces", {})
+        if name in pieces:
+            raise AttributeError(
+                f"layout.{name} is an address, and exists inside kernels only; outside: "
+                f"layout.offsets[{name!r}] and layout.pieces[{name!r}]"
+            )
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise AttributeError(
+            f"shared.Layout has no piece {name!r}; pieces: {', '.join(pieces)}{meant(name, pieces)}"
+        )
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.pieces)

@@ -439,12 +439,13 @@ class MBarrier:
 
     def _partner(self) -> str | None:
         """Give the name of the barrier of the same stage that consumers arrive on, if it tells."""
-        found = piece_at(self.machine, self.offset)
+        machine: Any = self.machine
+        found = piece_at(machine, self.offset)
         if found is None or found[0].stages is None:
             return None
         own = found[0]
         others = [
-            p for p in self.machine.pieces
+            p for p in machine.pieces
             if p is not own and (p.stages, p.stage_bytes) == (own.stages, 8) and p.swizzle is None
         ]  # fmt: skip
         named = [p for p in others if "empty" in p.name] or others

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from nbtc.errors import LayoutError
+from nbtc.spelling import choice
 
 
 def swizzle_32b(address: Any) -> Any:
@@ -79,7 +80,9 @@ _SPAN = {
 
 def _known(mode: str) -> str:
     if mode not in _FUNCTIONS:
-        raise LayoutError(f"swizzle {mode!r}; must be one of {', '.join(map(repr, MODES))}")
+        raise LayoutError(
+            f"swizzle {mode!r}; must be one of {', '.join(map(repr, MODES))}{choice(mode, MODES)}"
+        )
     return mode
 
 

@@ -11,6 +11,7 @@ from typing import NoReturn
 from nbtc.errors import TensorMapError
 from nbtc.layout import tensormap_description as tmd
 from nbtc.layout.tensormap_description import SWIZZLE_SPAN, TensorMapDescription
+from nbtc.spelling import choice
 
 _FLOAT_TYPES = frozenset(
     ("FLOAT16", "FLOAT32", "FLOAT64", "BFLOAT16", "FLOAT32_FTZ", "TFLOAT32", "TFLOAT32_FTZ")
@@ -75,7 +76,10 @@ def _check_names(m: TensorMapDescription) -> None:
     ):
         value = getattr(m, field)
         if value not in legal:
-            _fail(m, f"{field}={value!r}; must be one of {', '.join(map(repr, legal))}")
+            hint = choice(value, legal)
+            if field == "swizzle" and value == "96B":
+                hint = "; 96B exists only as a value of tensormap.replace on sm_103a"
+            _fail(m, f"{field}={value!r}; must be one of {', '.join(map(repr, legal))}{hint}")
 
 
 def _check_rank(m: TensorMapDescription) -> None:
