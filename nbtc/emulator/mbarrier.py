@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from .clocks import Access, Clock, happened, join
 from .findings import BarrierInfo, Related
 from .race import place, related, where
-from .shared_names import piece_at, shared_name
+from .shared_names import partner_name, shared_name
 
 if TYPE_CHECKING:
     from .machine import Cta, Instruction, Warp
@@ -36,6 +36,9 @@ def stale_text(warp: Warp | None) -> tuple[str, Any]:
         "the stage/phase state across tiles"
     )
     return text, ins
+
+
+ONE_THREAD = "let one thread do it, chosen by sync.elect() or its number"
 
 
 @dataclass(eq=False, slots=True)
@@ -319,10 +322,11 @@ class MBarrier:
             thread = f" by thread {warp.index * 32 + (lanes & -lanes).bit_length() - 1}"
         last, again = self.current.last_arrive, ""
         if warp is not None and last and last[0] is warp and place(last[1]) == place(ins):
-            again = "; the same warp arrived here before, with no wait in between"
-            empty = self._partner()
-            if empty is not None and "expect_tx" in ins.op:
-                again += f": wait for {empty} first"
+            empty = partner_name(self.machine, self.offset)
+            if not last[2] & lanes:
+                again = "; another lane of its warp arrived here too: " + ONE_THREAD
+            elif empty is not None and "expect_tx" in ins.op:
+                again = f"; it arrived here before in this phase: wait for {empty} first"
         self._finding(
             f"arrivals{id(ins)}",
             "mbarrier_arrivals",
@@ -427,31 +431,17 @@ class MBarrier:
             text += f"; the copy completes in phase {old.time - 1 - self.base_phase}"
         return text
 
-    def refill_text(self, stage: str) -> str:
+    def refill_text(self, stage: str, *, lanes_apart: bool) -> str:
         """Say what a copy into ``stage`` must wait for, whose last copy completes on this."""
-        empty = self._partner()
+        if lanes_apart:
+            return f"another lane of its warp issues it too: {ONE_THREAD}"
+        empty = partner_name(self.machine, self.offset)
         if empty is not None and stage:
             return f"wait for {empty} before the next copy into {stage}"
         return (
             "wait until the readers of the last copy are done, on a barrier where they arrive, "
             "before the next copy"
         )
-
-    def _partner(self) -> str | None:
-        """Give the name of the barrier of the same stage that consumers arrive on, if it tells."""
-        machine: Any = self.machine
-        found = piece_at(machine, self.offset)
-        if found is None or found[0].stages is None:
-            return None
-        own = found[0]
-        others = [
-            p for p in machine.pieces
-            if p is not own and (p.stages, p.stage_bytes) == (own.stages, 8) and p.swizzle is None
-        ]  # fmt: skip
-        named = [p for p in others if "empty" in p.name] or others
-        if len(named) != 1:
-            return None
-        return f"{named[0].name}[{own.stage_of(found[1])[0]}]"
 
     def _unexpected(self, copy: CopyRecord, proven: int) -> bool:
         """Say whether a copy counts for a phase after ``proven`` only because none expected it."""

@@ -206,8 +206,8 @@ class Wording:
                 f"{where(old.place)}{old_who} that {verb.replace('written', 'wrote')} it"
             )
             if old.channel is not None:
-                refill = access.write and old.write
-                text += f": {self._why(old, warp, refill=refill, stage=place_text)}"
+                new = access if access.write and old.write else None
+                text += f": {self._why(old, warp, refill=new, stage=place_text)}"
         extra += relaxed_text(old)
         if (kind == "overwrite_while_read" and old.warp is not None
                 and old.warp.cta is not warp.cta
@@ -227,10 +227,13 @@ class Wording:
         return f" by CTA rank {old.warp.cta.rank} thread {old.warp.index * 32 + lane}"
 
     @staticmethod
-    def _why(old: Access, warp: Warp, *, refill: bool = False, stage: str = "") -> str:
+    def _why(old: Access, warp: Warp, *, refill: Access | None = None, stage: str = "") -> str:
         channel = old.channel
         if refill and hasattr(channel, "refill_text") and channel not in warp.sync.waits:
-            return channel.refill_text(stage.split(" [", maxsplit=1)[0].strip())
+            apart = (old.warp, old.place) == (warp, refill.place) and not old.lanes & refill.lanes
+            return channel.refill_text(
+                stage.split(" [", maxsplit=1)[0].strip(), lanes_apart=apart
+            )
         if channel is not None and hasattr(channel, "explain"):
             return channel.explain(old, warp)
         return "no wait or barrier orders the two"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from nbtc.layout.shared_pieces import SharedPiece
 
-__all__ = ["address_text", "piece_at", "place_of", "shared_name", "span_text"]
+__all__ = ["address_text", "partner_name", "piece_at", "place_of", "shared_name", "span_text"]
 
 _SMALL = 1024  # larger variables are dynamic memory of compilers, which says nothing
 
@@ -73,3 +73,20 @@ def place_of(machine: Any, space: str, target: Any, offsets: Any) -> str:
         return ""
     name = low[0].stage_name(low[1])
     return f"{name if name == high[0].stage_name(high[1]) else low[0].name} "
+
+
+def partner_name(machine: Any, offset: int) -> str | None:
+    """Return the name of the barrier of the same stage on which consumers arrive, if it tells.
+
+    Barriers of a ring come in pairs: ``full[i]``, at ``offset``, and ``empty[i]``.
+    """
+    found = piece_at(machine, offset)
+    if found is None or found[0].stages is None:
+        return None
+    own, inside = found
+    others = [
+        p for p in machine.pieces
+        if p is not own and (p.stages, p.stage_bytes) == (own.stages, 8) and p.swizzle is None
+    ]  # fmt: skip
+    named = [p for p in others if "empty" in p.name] or others
+    return f"{named[0].name}[{own.stage_of(inside)[0]}]" if len(named) == 1 else None

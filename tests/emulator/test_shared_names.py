@@ -232,3 +232,19 @@ def test_a_relaxed_arrive_is_named(relaxed):
         assert not any("relaxed" in str(f) for f in report.findings), str(report)
         return
     said(report, "race", r"the arrive at test_shared_names.py:\d+ is relaxed and releases nothing")
+
+
+def test_copies_by_all_lanes_are_told_to_elect_one():
+    @nbtc.jit(shared=ring, launch_bounds=32)
+    def kernel(source):
+        if cuda.threadIdx.x == 0:
+            mbarrier.init(ring.full[0], 1)
+            fence.mbarrier_init()
+        cuda.syncthreads()
+        mbarrier.arrive_expect_tx(ring.full[0], 2048)  # arrive
+        tma.load(ring.a[0], source, (0, 0), ring.full[0])  # copy
+
+    report = kernel.emulate(1, 32, TensorMap.tiled(np.ones((64, 32), np.float32), (16, 32)))
+    one = r"another lane of its warp .* too: let one thread do it"
+    said(report, "mbarrier_arrivals", one, at="arrive")
+    said(report, "write_in_flight", one, at="copy")
