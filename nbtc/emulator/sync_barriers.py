@@ -23,12 +23,17 @@ def _live(warp: Warp) -> int:
     return lane_bits(warp.live)
 
 
-def check_converged(warp: Warp, ins: Instruction, what: str) -> None:
+def check_converged(
+    warp: Warp, ins: Instruction, what: str, *, without_exited: bool = False
+) -> None:
     """Report an ``.aligned`` instruction that only a part of the warp's lanes executes.
 
-    Lanes that exited are missing too; lanes that a small last warp never had are not.
+    Lanes that exited are missing too, unless they may be; lanes that a small last warp never had
+    are not.
     """
     active, needed = lane_bits(warp.active), lane_bits(warp.born)
+    if without_exited:
+        needed = lane_bits(warp.live)
     if active != needed:
         report_lanes(warp, ins, what, active, needed, "`.aligned` needs the whole warp converged")
 
@@ -288,7 +293,8 @@ def named_barrier(warp: Warp, ins: Instruction) -> Wait | None:
             ins=ins, warp=warp,
         )  # fmt: skip
     if ins.parts[0] == "bar" or "aligned" in ins.mods:
-        check_converged(warp, ins, f"`{ins.op}`")
+        # CUDA: __syncthreads waits for the threads that have not exited.
+        check_converged(warp, ins, f"`{ins.op}`", without_exited=True)
     barrier = _named(warp, number)
     generation = barrier.generation
     if predicate is not None:

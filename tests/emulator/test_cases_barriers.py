@@ -146,7 +146,7 @@ DONE: mov.u32 %r1, 0;
 @pytest.mark.parametrize(
     "op",
     [
-        "wgmma.fence.sync.aligned;", "bar.sync 0;", "barrier.cluster.arrive.aligned;",
+        "wgmma.fence.sync.aligned;", "barrier.cluster.arrive.aligned;",
         "movmatrix.sync.aligned.m8n8.trans.b16 %r1, %r2;", "setmaxnreg.dec.sync.aligned.u32 24;",
         "elect.sync _|%p2, 0xffffffff;",
     ],
@@ -166,6 +166,16 @@ DONE:
     assert not [f for f in run(body, block=100).findings if f.kind == "aligned_divergence"]
     free = body.replace(op, "barrier.cluster.arrive; barrier.cluster.wait;")
     silent(run(free, block=128))
+
+
+def test_a_block_barrier_waits_for_the_lanes_that_have_not_exited():
+    """As CUDA has it: threads without work return, the others synchronise."""
+    body = """
+setp.lt.u32 %p1, %thread, 100; @!%p1 bra DONE;
+bar.sync 0;
+DONE:
+"""
+    silent(run(body, block=128))
 
 
 def test_reduction_barrier():
