@@ -85,10 +85,12 @@ def _note(warp: Warp, ins: Instruction, plan: tma.Plan, *, store: bool) -> None:
 
 
 class _Reach:
-    """How far the boxes of one line reach, and the first one that lies wholly outside."""
+    """How far the boxes of one tensor reach, and the first one that lies wholly outside."""
 
-    def __init__(self, warp: Warp, dims: Sequence[int], *, store: bool) -> None:
-        self.warp, self.dims, self.store = warp, tuple(dims), store
+    def __init__(self, dims: Sequence[int], *, store: bool) -> None:
+        self.warp: Any = None
+        self.ins: Any = None
+        self.dims, self.store = tuple(dims), store
         self.ends = [0] * len(dims)
         self.outside: tuple[int, ...] | None = None
 
@@ -98,16 +100,17 @@ def _note_reach(warp: Warp, ins: Instruction, plan: tma.Plan, coordinates: Seque
     d = plan.description
     if d.mode != "tiled" or len(coordinates) != d.rank or d.rank < 2:
         return
-    reach = warp.machine.sync.reaches.get((ins, d.dims))
+    key = (d.address, d.dims, store)  # unrolled copies share a tensor among instructions
+    reach = warp.machine.sync.reaches.get(key)
     if reach is None:
-        reach = warp.machine.sync.reaches[ins, d.dims] = _Reach(warp, d.dims, store=store)
+        reach = warp.machine.sync.reaches[key] = _Reach(d.dims, store=store)
     reach.ends = [
         max(end, c + n) for end, c, n in zip(reach.ends, coordinates, d.box, strict=True)
     ]
     if reach.outside is None and plan.global_high <= plan.global_low:
         turned = coordinates[::-1]
         if all(0 <= c < n for c, n in zip(turned, d.dims, strict=True)):
-            reach.outside = tuple(coordinates)
+            reach.outside, reach.warp, reach.ins = tuple(coordinates), warp, ins
 
 
 def check_all_boxes(machine: Machine) -> None:
@@ -130,7 +133,8 @@ def check_all_boxes(machine: Machine) -> None:
             f"{reached} of the {piece.stage_bytes} B of {what}",
             ins=ins, warp=warp, severity="advice",
         )  # fmt: skip
-    for (ins, dims), reach in machine.sync.reaches.items():
+    for reach in machine.sync.reaches.values():
+        dims = reach.dims
         if reach.outside is None or all(e >= n for e, n in zip(reach.ends, dims, strict=True)):
             continue  # a grid that is rounded up reaches all of the tensor
         done = "nothing is stored" if reach.store else "only the fill is loaded"
@@ -138,5 +142,5 @@ def check_all_boxes(machine: Machine) -> None:
             "tma_outside",
             f"the box at coordinates {reach.outside} lies wholly outside the tensor, which has "
             f"{dims} elements, innermost first, so that {done}: are the coordinates swapped?",
-            ins=ins, warp=reach.warp, severity="advice",
+            ins=reach.ins, warp=reach.warp, severity="advice",
         )  # fmt: skip
