@@ -165,7 +165,7 @@ def test_static_shared_memory_limit_depends_on_the_suffix():
 def test_static_and_dynamic_shared_memory_are_summed():
     class Layout:
         nbytes = 232448
-        names = staticmethod(dict)
+        placed = staticmethod(tuple)
 
     @jit(shared=Layout)
     def kernel(out):

@@ -28,9 +28,7 @@ def check_box(warp: Warp, ins: Instruction, plan: tma.Plan, coordinates: Sequenc
         ("tma_swizzle", _swizzle(warp.machine, plan, store=store)),
     ):
         if text:
-            warp.machine.finding(
-                kind, text, ins=ins, warp=warp, lanes=1 << lane, severity="advice"
-            )
+            warp.machine.finding(kind, text, ins=ins, warp=warp, lanes=1 << lane, severity="advice")
     _note(warp, ins, plan, store=store)
     _note_reach(warp, ins, plan, coordinates, store=store)
 
@@ -104,9 +102,7 @@ def _note_reach(warp: Warp, ins: Instruction, plan: tma.Plan, coordinates: Seque
     reach = warp.machine.sync.reaches.get(key)
     if reach is None:
         reach = warp.machine.sync.reaches[key] = _Reach(d.dims, store=store)
-    reach.ends = [
-        max(end, c + n) for end, c, n in zip(reach.ends, coordinates, d.box, strict=True)
-    ]
+    reach.ends = [max(end, c + n) for end, c, n in zip(reach.ends, coordinates, d.box, strict=True)]
     if reach.outside is None and plan.global_high <= plan.global_low:
         turned = coordinates[::-1]
         if all(0 <= c < n for c, n in zip(turned, d.dims, strict=True)):

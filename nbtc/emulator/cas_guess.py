@@ -1,7 +1,7 @@
 """Plain loads whose value is only the first guess of a compare-and-swap.
 
 The programming guide builds every missing atomic that way: load, compute, ``atom.cas``, and again
-with what the swap saw. The load races with the swaps of others, and an old value costs one more trip.
+with what the swap saw. The load races with the swaps of others; an old value costs one more trip.
 """
 
 from __future__ import annotations

@@ -225,6 +225,7 @@ class Hooks:
         space: str,
         target: Any,
         place_text: str = "",
+        late: Callable[[Access], bool] | None = None,
     ) -> None:
         """What a shadow found about one access of an asynchronous unit."""
 
@@ -271,7 +272,7 @@ class Machine:
     """One launch.
 
     Attributes:
-        module: the parsed `Module`; entry: the running `Function`.
+        program: the loaded `Program`; module: its parsed `Module`; entry: the running `Function`.
         grid, block, cluster_dims: (x, y, z) tuples in CTAs, threads, CTAs.
         memory: `GlobalMemory` (regions at emulated addresses).
         clusters: clusters alive now.
@@ -286,6 +287,7 @@ class Machine:
         sync: free for ``sync_*`` modules (also on Cluster, Cta, Warp).
     """
 
+    program: Any
     module: Module
     entry: Any
     grid: tuple[int, int, int]

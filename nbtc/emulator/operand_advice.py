@@ -31,9 +31,7 @@ def check_operand(warp: Warp, cta: Cta, ins: Instruction, name: str, found: Acce
         ("descriptor_stride", _overlap(found)),
     ):
         if text:
-            warp.machine.finding(
-                kind, f"{operand} {text}", ins=ins, warp=warp, severity="advice"
-            )
+            warp.machine.finding(kind, f"{operand} {text}", ins=ins, warp=warp, severity="advice")
     _check_filling(warp, cta, ins, operand, found)
 
 

@@ -310,9 +310,7 @@ class Checks(Wording, Hooks):
     def _plain(self, found: list[Conflict], access: Access, warp: Warp, ins: Instruction,
                space: str, target: Any, chosen: np.ndarray) -> None:  # fmt: skip
         place_text = place_of(self.machine, space, target, chosen)
-        self.conflicts(
-            found, access, warp, ins, space=space, target=target, place_text=place_text
-        )
+        self.conflicts(found, access, warp, ins, space=space, target=target, place_text=place_text)
 
     def _without_guesses(
         self, found: list[Conflict], warp: Warp, ins: Instruction
@@ -343,7 +341,9 @@ class Checks(Wording, Hooks):
             found = self._shadowed(state.shadow, chosen, size, access, sync.clock)
             if found:
                 stores, found = split(found)
-                how = stores and difference(stores, warp, target, offsets, size, mask, ins, rows)
+                how = ""
+                if stores:
+                    how = difference(stores, warp, target, offsets, size, mask, ins, rows)
                 if how:
                     self.same_value(stores[0][0], warp, ins, access, how)
                 else:

@@ -231,9 +231,7 @@ class Wording:
         channel = old.channel
         if refill and hasattr(channel, "refill_text") and channel not in warp.sync.waits:
             apart = (old.warp, old.place) == (warp, refill.place) and not old.lanes & refill.lanes
-            return channel.refill_text(
-                stage.split(" [", maxsplit=1)[0].strip(), lanes_apart=apart
-            )
+            return channel.refill_text(stage.split(" [", maxsplit=1)[0].strip(), lanes_apart=apart)
         if channel is not None and hasattr(channel, "explain"):
             return channel.explain(old, warp)
         return "no wait or barrier orders the two"

@@ -104,7 +104,9 @@ def test_addresses_in_kernels_are_the_offsets():
     ptx = kernel.compile("int64[::1]").ptx
     assert re.search(r"\.extern \.shared \.align 1024 \.b8 nbtc_dynamic_shared", ptx)
     full = next(piece for piece in layout.placed() if piece.name == "full")
-    assert [full.text(offsets["full"] + 8 * i) for i in range(3)] == [f"full[{i}]" for i in range(3)]
+    assert [full.text(offsets["full"] + 8 * i) for i in range(3)] == [
+        f"full[{i}]" for i in range(3)
+    ]
 
 
 def test_arrays_do_not_touch_each_other():

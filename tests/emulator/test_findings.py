@@ -95,8 +95,10 @@ def test_stages_of_a_ring_that_fail_alike_are_one_finding():
             "finding", "mbarrier_arrivals", f"too many on {name}", chain=place,
             related=(Related("init", "k.py", 1),), barrier=BarrierInfo(name, 0),
         )  # fmt: skip
-    report.add("finding", "mbarrier_arrivals", "other init", chain=place,
-               related=(Related("init", "k.py", 2),), barrier=BarrierInfo("full[0]", 0))  # fmt: skip
+    report.add(
+        "finding", "mbarrier_arrivals", "other init", chain=place,
+        related=(Related("init", "k.py", 2),), barrier=BarrierInfo("full[0]", 0),
+    )  # fmt: skip
     assert [(f.message, f.count) for f in report.findings] == [
         ("too many on full[0]", 3), ("too many on empty[0]", 1), ("other init", 1),
     ]  # fmt: skip

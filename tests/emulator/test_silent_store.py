@@ -48,9 +48,7 @@ stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r2], {{%r1}};
     assert [f.kind for f in report.advice] == (["race"] if same else [])
 
 
-@pytest.mark.parametrize(
-    ("step", "kind"), [("0f33000000", "warnings"), ("0f3F000000", "findings")]
-)
+@pytest.mark.parametrize(("step", "kind"), [("0f33000000", "warnings"), ("0f3F000000", "findings")])
 def test_sums_that_differ_in_rounding(step, kind):
     """Two to the minus 25 or a half, by the number of the warp, on top of a quarter."""
     body = f"""

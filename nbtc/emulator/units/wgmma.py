@@ -171,9 +171,7 @@ def describe_access(
     rows = 64 if operand == "a" else op.n
     k = op.k // 2 if operand == "a" and op.sparse else op.k
     major = "MN" if transpose else "K"
-    return operands.describe_access(
-        descriptors, rows, k, BITS[kind], major, sm=90, word=kind
-    )
+    return operands.describe_access(descriptors, rows, k, BITS[kind], major, sm=90, word=kind)
 
 
 def _operand(op: Operation, role: str, descriptors: Sequence[int], shared: np.ndarray,
