@@ -297,12 +297,22 @@ class EmulatedLaunch:
             _report_hook(self._kernel, report)
         else:
             report.raise_for_findings()
+            global _last_advice  # noqa: PLW0603 - of the process
+            _last_advice = tuple(map(str, getattr(report, "advice", ())))
             for one in report.warnings:
                 warnings.warn(str(one), EmulatorWarning, stacklevel=2)
 
     def bind(self, *args: Any) -> Callable[[], None]:
         """Return a function that runs the kernel with these arguments, as on a GPU."""
         return functools.partial(self, *args)
+
+
+_last_advice: tuple[str, ...] = ()
+
+
+def last_advice() -> tuple[str, ...]:
+    """Return the advice of the last emulated launch: what to read when a result is wrong."""
+    return _last_advice
 
 
 _report_hook: Callable[[Kernel, Any], None] | None = None

@@ -181,7 +181,17 @@ def assert_close(got: Any, want: Any, *, tol: float | None = None, what: str = "
     raise AssertionError(
         f"{what}: relative error {error:.3g} > {limit:.3g}; {wrong} of {off.size} elements are "
         f"off, worst at {worst}: got {values[worst]:.6g}, expected {reference[worst]:.6g}"
+        + _advice()
     )
+
+
+def _advice() -> str:
+    """Return what the emulator advised about the last launch, for a result that is wrong."""
+    from nbtc.jit import emulating, last_advice
+
+    if not emulating() or not last_advice():
+        return ""
+    return "\nadvice about the last launch:\n" + "\n".join(f"  {one}" for one in last_advice())
 
 
 def example_arguments(

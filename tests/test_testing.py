@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import nbtc
 from nbtc import driver, testing, timing
 from nbtc.testing import Comparison, assert_close, relative_error
 
@@ -39,6 +40,23 @@ def test_assert_close_shows_the_worst_element():
     with pytest.raises(AssertionError, match=r"worst at \(0,\): got nan"):
         assert_close(np.array([np.nan, 1]), np.ones(2))
     assert_close(got, np.ones((4, 4)), tol=2.0)
+
+
+def test_a_wrong_result_comes_with_the_advice_about_the_last_launch(monkeypatch):
+    monkeypatch.setenv("NBTC_EMULATE", "1")
+
+    @nbtc.jit
+    def store(x, value):
+        x[0] = value * 1.5 + 0.25  # float64, which nobody asked for
+
+    x = np.zeros(1, np.float32)
+    store[1, 1](x, 2.0)
+    with pytest.raises(AssertionError, match=r"(?s)advice about the last launch:.*float64"):
+        assert_close(x, np.ones(1))
+    monkeypatch.setenv("NBTC_EMULATE", "0")
+    with pytest.raises(AssertionError) as caught:
+        assert_close(x, np.ones(1))
+    assert "advice" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"])
