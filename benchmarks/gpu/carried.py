@@ -14,15 +14,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
-if __name__ == "__main__":
+if __package__ in (None, ""):
+    ROOT = Path(__file__).resolve().parents[2]
     sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+    __package__ = "gpu"
 
-from numba.cuda import types  # noqa: E402
+from numba.cuda import types
 
-from gpu.common import Context, relative_error, tn  # noqa: E402
-from nbtc import TensorMap, tools  # noqa: E402
-from nbtc.gemm import choose, make_kernel  # noqa: E402
+from nbtc import TensorMap, tools
+from nbtc.gemm import choose, make_kernel
+
+from .agreement_case import ROOT
+from .common import Context, relative_error, tn
 
 FOLDER = ROOT / "build" / "carried"
 SIZE = (4096, 4096, 4096)

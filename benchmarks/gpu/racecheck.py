@@ -29,6 +29,7 @@ if __package__ in (None, ""):
     sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
     __package__ = "gpu"
 
+from .agreement_case import ROOT
 from .agreement_races import SAMPLES, case_of, cases
 
 WORKERS = max(2, min(10, (os.cpu_count() or 2) - 4))
@@ -112,7 +113,7 @@ def judge(name: str, kinds: list[str], text: str | None) -> dict[str, Any]:
     if text is not None:
         result["messages"] = _messages(text)
         if seen != expected:
-            result["text"] = text[:_SHOWN]
+            result["text"] = text.replace(f"{ROOT}/", "")[:_SHOWN]
     return result
 
 
