@@ -71,7 +71,7 @@ class Hasher:
         # The cache key has the text of nbtc.ptx as a whole, so only closures differ there.
         if not str(function.__module__).startswith("nbtc.ptx."):
             parts += sorted(set(self._references(code, function.__globals__, cells)))
-        digest = _digest(parts)
+        digest = digest_of(parts)
         self._open.discard(identity)
         # The function is kept so that its id stays its own.
         self._known[identity] = (digest, function)
@@ -88,7 +88,7 @@ class Hasher:
             code.co_filename, code.co_firstlineno, code.co_linetable,
             getattr(code, "co_exceptiontable", b""),
         )  # fmt: skip
-        return _digest([repr(fields), *constants])
+        return digest_of([repr(fields), *constants])
 
     def _references(
         self, code: pytypes.CodeType, names: dict[str, Any], cells: dict[str, Any]
@@ -214,7 +214,8 @@ def type_token(ty: Any) -> str:
     return f"{name}:{ty.name}"
 
 
-def _digest(parts: list[str]) -> str:
+def digest_of(parts: list[str]) -> str:
+    """Return the hash of texts in this order."""
     return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
 
 

@@ -298,7 +298,7 @@ class EmulatedLaunch:
         else:
             report.raise_for_findings()
             global _last_advice  # noqa: PLW0603 - of the process
-            _last_advice = tuple(map(str, getattr(report, "advice", ())))
+            _last_advice = tuple(map(str, report.advice))
             for one in report.warnings:
                 warnings.warn(str(one), EmulatorWarning, stacklevel=2)
 

@@ -7,7 +7,6 @@ refused. Hashes cover bytecode, so they are compared only under the same minor v
 
 from __future__ import annotations
 
-import hashlib
 import re
 import sys
 import types as pytypes
@@ -99,6 +98,5 @@ def _tokens(argument_types: tuple[Any, ...]) -> list[str]:
 def _source(function: pytypes.FunctionType, options: CompileOptions) -> list[str]:
     """Return the version of Python and the hash of the source, empty if it cannot be told."""
     with fingerprint.session() as hasher:
-        parts = [repr(options), hasher.function(function)]
-    digest = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
+        digest = fingerprint.digest_of([repr(options), hasher.function(function)])
     return ["{}.{}".format(*sys.version_info), digest if hasher.stable else ""]

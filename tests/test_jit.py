@@ -428,7 +428,7 @@ def test_what_is_risky_is_a_warning_of_the_launch(monkeypatch):
     monkeypatch.setenv("NBTC_EMULATE", "1")
 
     class Report:
-        findings, warnings = (), ("t.py:3: risky",)
+        findings, warnings, advice = (), ("t.py:3: risky",), ()
 
         def raise_for_findings(self):
             pass
