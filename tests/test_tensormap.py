@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 from cuda.bindings import driver as bindings
 
+import nbtc
 from nbtc import driver, tensormap
 from nbtc.arguments import as_dtype
 from nbtc.errors import TensorMapError
+from nbtc.intrinsics import tensormap as tensormap_ptx
 from nbtc.tensormap import TensorMap, clear_bit_85
 
 OK = bindings.CUresult.CUDA_SUCCESS
@@ -301,3 +303,16 @@ def test_repr_shows_both_orders():
     text = repr(TensorMap.described((512, 64), None, "float32", (128, 32)))
     assert text.startswith("TensorMap(float32, shape=(512, 64) box=(128, 32)")
     assert "dims=(64, 512)" in text
+
+
+def test_the_emulator_refuses_swizzles_that_the_target_does_not_have(monkeypatch):
+    monkeypatch.setenv("NBTC_EMULATE", "1")
+
+    @nbtc.jit
+    def kernel(source):
+        tensormap_ptx.prefetch(source)
+
+    made = TensorMap.tiled(np.zeros((40, 64), np.float32), (8, 32), swizzle="128B_ATOM_32B")
+    with pytest.raises(TensorMapError, match=r"'128B_ATOM_32B' exists from .* 9\.0 take '128B'"):
+        kernel.emulate(1, 1, made, arch="sm_90a")
+    assert kernel.emulate(1, 1, made, arch="sm_100a").ok

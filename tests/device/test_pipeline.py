@@ -154,3 +154,24 @@ def no_state(out):
 def test_wrong_arguments(function, text):
     with pytest.raises(InstructionError, match=text):
         nbtc.jit(shared=layout)(function).compile("float32[::1]", arch="sm_90a")
+
+
+def test_a_lap_later_is_the_same_stage_with_the_other_parity(monkeypatch):
+    monkeypatch.setenv("NBTC_EMULATE", "1")
+
+    @nbtc.jit
+    def kernel(out):
+        state = pipeline.advance(pipeline.consumer_start(), 4)
+        later = pipeline.advance_lap(state)
+        out[0], out[1], out[2] = later.stage, later.parity, pipeline.advance_lap(later).parity
+
+    out = np.full(3, -1, np.int32)
+    kernel[1, 1](out)
+    assert out.tolist() == [1, 1, 0]
+
+    @nbtc.jit
+    def wrong(out):
+        out[0] = pipeline.advance_lap(out[0]).stage
+
+    with pytest.raises(InstructionError, match=r"advance_lap: state is int32, needs a Pipeline"):
+        wrong.compile("int32[::1]", arch="sm_90a")
