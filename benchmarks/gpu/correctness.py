@@ -37,6 +37,9 @@ CONFIGS = (
     {"tile": (128, 64, 32), "cluster": (1, 1), "stages": 3},
     {"schedule": "hilbert", "cluster": (2, 1)},
     {"schedule": "linear", "store_buffers": 1},
+    {"narrow": 240},
+    {"narrow": 224, "cluster": (1, 1)},
+    {"tile": (256, 128, 64), "narrow": 112},
 )
 # Half a unit in the last place, and a tenth; float32 sums are not rounded again.
 ROUNDING = {"bfloat16": 1.1 * 2.0**-8, "float16": 1.1 * 2.0**-11, "float32": 2.0**-20}

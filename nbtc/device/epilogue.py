@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
+from llvmlite import ir
 from numba.cuda import types
 
-from nbtc.dtypes import canonical
+from nbtc.dtypes import Dtype, canonical
 from nbtc.errors import DtypeError, InstructionError
 from nbtc.layout import fragments
 from nbtc.ptx.registers import pack
 from nbtc.ptx.staging import Emitter, Value, staged
 
 _STORED = ("bfloat16", "float16", "float32")
+STRIP = 16
+"""Columns of a strip, which can be stored alone."""
 
 
 def _returns_apply(function: Any, d: Any, row: Any, column: Any, *extra: Any) -> Any:
@@ -87,19 +91,27 @@ def _returns_store(
     d: Any, tensor_map: Any, buffer: Any, row: Any, column: Any, barrier: Any, dtype: Any,
     n: Any, columns: Any, buffers: Any, policy: Any, function: Any, extra: Any,
 ) -> Any:  # fmt: skip
+    _check_pieces("store", d, dtype, n, columns, buffers)
+    return types.none
+
+
+def _check_pieces(name: str, d: Any, dtype: Any, n: int, columns: int, buffers: int) -> None:
     if canonical(dtype).name not in _STORED:
-        raise DtypeError(f"epilogue.store: dtype={dtype!r}; legal: {', '.join(_STORED)}")
+        raise DtypeError(f"epilogue.{name}: dtype={dtype!r}; legal: {', '.join(_STORED)}")
     if not isinstance(d, types.BaseTuple) or len(d) % (n // 2):
-        raise InstructionError(f"epilogue.store: d is {d}, needs a multiple of {n // 2} registers")
-    if n % columns:
-        raise InstructionError(f"epilogue.store: columns={columns} does not divide n={n}")
+        raise InstructionError(f"epilogue.{name}: d is {d}, needs a multiple of {n // 2} registers")
+    _check_columns(name, n, columns)
     pieces = len(d) * 2 // columns
     if buffers < 1 or pieces % buffers:
         raise InstructionError(
-            f"epilogue.store: buffers={buffers} for {pieces} pieces; each call must use every "
+            f"epilogue.{name}: buffers={buffers} for {pieces} pieces; each call must use every "
             "buffer equally often, so that the next call finds the oldest one free"
         )
-    return types.none
+
+
+def _check_columns(name: str, n: int, columns: int) -> None:
+    if n % columns:
+        raise InstructionError(f"epilogue.{name}: columns={columns} does not divide n={n}")
 
 
 @staged(_returns_store, constants=("dtype", "n", "columns", "buffers", "policy"))
@@ -154,17 +166,34 @@ def store(
 
 def _returns_write(
     d: Any, buffer: Any, free: Any, ready: Any, parity: Any, row: Any, column: Any, dtype: Any,
-    n: Any, columns: Any, buffers: Any, function: Any, extra: Any,
+    n: Any, columns: Any, buffers: Any, function: Any, extra: Any, valid: Any,
 ) -> Any:  # fmt: skip
-    _returns_store(d, None, buffer, row, column, 0, dtype, n, columns, buffers, None, function,
-                   extra)  # fmt: skip
+    _check_pieces("write", d, dtype, n, columns, buffers)
+    _check_valid("write", n, columns, valid)
     return types.uint32
 
 
-@staged(_returns_write, constants=("dtype", "n", "columns", "buffers"))
+def _check_valid(name: str, n: int, columns: int, valid: Any) -> None:
+    if valid is None:
+        return
+    if columns % STRIP:
+        raise InstructionError(
+            f"epilogue.{name}: valid={valid!r} with columns={columns}; the last piece is cut into "
+            f"strips of {STRIP}: columns must be a multiple of {STRIP}"
+        )
+    if not isinstance(valid, int) or valid % STRIP or not n - columns < valid <= n:
+        raise InstructionError(
+            f"epilogue.{name}: valid={valid!r} of n={n} columns in pieces of {columns}; needs "
+            f"whole strips of {STRIP} that end in the last piece: a multiple of {STRIP} from "
+            f"{n - columns + STRIP} to {n}"
+        )
+
+
+@staged(_returns_write, constants=("dtype", "n", "columns", "buffers", "valid"))
 def write(
     e: Emitter, d: Any, buffer: Any, free: Any, ready: Any, parity: Any, row: Any, column: Any,
     dtype: str, n: int, columns: int, buffers: int = 2, function: Any = None, extra: Any = (),
+    valid: int | None = None,
 ) -> Any:  # fmt: skip
     """Write accumulators to shared memory in pieces, for another warp to store by TMA.
 
@@ -188,37 +217,184 @@ def write(
         buffers: number of pieces in the buffer; divides the number of pieces.
         function: None, or a device function that transforms each value, see :func:`apply`.
         extra: tuple of further arguments of ``function``.
+        valid: None, or how many of the n columns hold results: the last piece of each 64 rows is
+            then written as strips of 64 x 16 elements after each other, swizzled to their own rows,
+            and those beyond ``valid`` are neither transformed nor to be stored.
 
     Returns:
         The parity for the next call.
     """
-    from nbtc.device import pipeline
-    from nbtc.intrinsics import fence, mbarrier, sync
-
-    first_lane = e.equals(e.special_register("tid.x") % 32, 0)
-    pieces = _Pieces(e, d, row, column, dtype, n, columns, function, extra)
+    pieces = _Pieces(e, d, row, column, dtype, n, columns, function, extra, valid)
     for number in range(len(pieces)):
-        slot = number % buffers
-        e.call_device(pipeline.wait, free + 8 * slot, parity ^ (number // buffers & 1))
-        pieces.write(number, buffer + slot * pieces.nbytes)
-        e.call(fence.proxy_async)
-        e.call(sync.warp_sync, 0xFFFFFFFF)
-        with e.when(first_lane):
-            e.call(mbarrier.arrive, ready + 8 * slot)
+        registers = pieces.registers(number)
+        _announced(e, pieces.shape, registers, number, buffer, free, ready, parity, buffers)
     return parity ^ (len(pieces) // buffers & 1)
 
 
+def _returns_half(
+    d: Any, buffer: Any, free: Any, ready: Any, parity: Any, row: Any, column: Any, dtype: Any,
+    n: Any, columns: Any, buffers: Any, function: Any, extra: Any, valid: Any,
+) -> Any:  # fmt: skip
+    _check_pieces("write_half", d, dtype, n, columns, buffers)
+    _check_valid("write_half", n, columns, valid)
+    _check_halves("write_half", dtype, len(d) * 2, columns, buffers)
+    return types.UniTuple(types.uint32, len(d) // 4)
+
+
+def _check_halves(name: str, dtype: Any, elements: int, columns: int, buffers: int) -> None:
+    if canonical(dtype).itemsize != 2:
+        raise DtypeError(
+            f"epilogue.{name}: dtype={dtype!r}; keeps pairs of a 16-bit type: bfloat16, float16"
+        )
+    if elements != 2 * buffers * columns:
+        raise InstructionError(
+            f"epilogue.{name}: {elements // columns} pieces, buffers={buffers}; half of the "
+            f"pieces must fill the buffers: {2 * buffers} pieces"
+        )
+
+
+@staged(_returns_half, constants=("dtype", "n", "columns", "buffers", "valid"))
+def write_half(
+    e: Emitter, d: Any, buffer: Any, free: Any, ready: Any, parity: Any, row: Any, column: Any,
+    dtype: str, n: int, columns: int, buffers: int = 2, function: Any = None, extra: Any = (),
+    valid: int | None = None,
+) -> Any:  # fmt: skip
+    """Write the first half of the accumulators as :func:`write` does, and return the rounded rest.
+
+    Executed by the 128 threads of one warpgroup together. The pieces of the first half fill all
+    buffers. The other half waits for them in registers, so that the warpgroup need not:
+    :func:`write_rest` writes it, best after the first wgmma of the next tile have been issued.
+
+    Args:
+        e: given by the compiler.
+        d: n / 2 float32 registers for each 64 rows; free for the next tile on return.
+        buffer: as for :func:`write`, and so are the rest.
+        free: mbarriers of count 1: the buffer may be written.
+        ready: mbarriers of count 4: the buffer holds a piece.
+        parity: parity of ``free`` to wait for: 1, the two halves bring it back.
+        row: row of the first element in C.
+        column: column of the first element in C.
+        dtype: ``"bfloat16"`` or ``"float16"``.
+        n: columns of the accumulator.
+        columns: columns of a piece.
+        buffers: number of pieces in the buffer; half the number of pieces.
+        function: None, or a device function that transforms each value.
+        extra: tuple of further arguments of ``function``.
+        valid: None, or how many of the n columns hold results.
+
+    Returns:
+        The packed registers of the second half, uint32, two elements in each.
+    """
+    pieces = _Pieces(e, d, row, column, dtype, n, columns, function, extra, valid)
+    for number in range(len(pieces) // 2):
+        registers = pieces.registers(number)
+        _announced(e, pieces.shape, registers, number, buffer, free, ready, parity, buffers)
+    rest = [pieces.registers(i) for i in range(len(pieces) // 2, len(pieces))]
+    return e.tuple([register for piece in rest for register in piece])
+
+
+def _returns_rest(
+    rest: Any, buffer: Any, free: Any, ready: Any, parity: Any, dtype: Any, n: Any, columns: Any,
+    buffers: Any, valid: Any,
+) -> Any:  # fmt: skip
+    if not isinstance(rest, types.UniTuple) or rest.dtype != types.uint32:
+        raise InstructionError(
+            f"epilogue.write_rest: rest is {rest}, needs what epilogue.write_half returned"
+        )
+    _check_columns("write_rest", n, columns)
+    _check_valid("write_rest", n, columns, valid)
+    _check_halves("write_rest", dtype, len(rest) * 8, columns, buffers)
+    return types.none
+
+
+@staged(_returns_rest, constants=("dtype", "n", "columns", "buffers", "valid"))
+def write_rest(
+    e: Emitter, rest: Any, buffer: Any, free: Any, ready: Any, parity: Any, dtype: str, n: int,
+    columns: int, buffers: int = 2, valid: int | None = None,
+) -> None:  # fmt: skip
+    """Write the half of a tile that :func:`write_half` kept.
+
+    Executed by the 128 threads of one warpgroup together, once after each ``write_half`` and before
+    the next.
+
+    Args:
+        e: given by the compiler.
+        rest: what ``write_half`` returned.
+        buffer: as there, and so are the rest.
+        free: mbarriers of count 1: the buffer may be written.
+        ready: mbarriers of count 4: the buffer holds a piece.
+        parity: what ``write_half`` was given.
+        dtype: ``"bfloat16"`` or ``"float16"``.
+        n: columns of the accumulator.
+        columns: columns of a piece.
+        buffers: number of pieces in the buffer.
+        valid: None, or n: ``write_half`` was given a ``valid``.
+    """
+    shape = _Shape(canonical(dtype), n, columns, valid)
+    size = len(rest) // buffers
+    for i in range(buffers):
+        registers = e.tuple(rest[i * size : (i + 1) * size])
+        _announced(e, shape, registers, buffers + i, buffer, free, ready, parity, buffers)
+
+
+def _announced(
+    e: Emitter, shape: _Shape, registers: Any, number: int, buffer: Any, free: Any, ready: Any,
+    parity: Any, buffers: int,
+) -> None:  # fmt: skip
+    """Write a piece when its buffer is free, and arrive on the barrier that says it is there."""
+    from nbtc.device import pipeline
+    from nbtc.intrinsics import fence, mbarrier, sync
+
+    slot = number % buffers
+    e.call_device(pipeline.wait, free + 8 * slot, parity ^ (number // buffers & 1))
+    shape.write(e, registers, number, buffer + slot * shape.nbytes)
+    e.call(fence.proxy_async)
+    e.call(sync.warp_sync, 0xFFFFFFFF)
+    with e.when(e.equals(e.special_register("tid.x") % 32, 0)):
+        e.call(mbarrier.arrive, ready + 8 * slot)
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """Pieces of 64 x ``columns`` elements, n / columns for each 64 rows; see ``valid`` of write."""
+
+    dtype: Dtype
+    n: int
+    columns: int
+    valid: int | None = None
+
+    @property
+    def nbytes(self) -> int:
+        return 64 * self.columns * self.dtype.itemsize
+
+    def end(self, number: int) -> int:
+        """Return how many columns of a piece hold results."""
+        first = number % (self.n // self.columns) * self.columns
+        return min(self.columns, (self.n if self.valid is None else self.valid) - first)
+
+    def write(self, e: Emitter, registers: Any, number: int, target: Any) -> None:
+        """Write the registers of a piece to shared memory, swizzled; the last one as strips."""
+        last = (number + 1) % (self.n // self.columns) == 0
+        width = STRIP if last and self.valid is not None else self.columns
+        thread = e.special_register("tid.x") % 128
+        row_bytes = width * self.dtype.itemsize
+        write = _write_words if self.dtype.name == "float32" else _write_matrices
+        size = len(registers) * width // self.columns
+        for i in range(self.end(number) // width):
+            part = e.tuple(registers[i * size : (i + 1) * size])
+            write(e, part, target + i * 64 * row_bytes, thread, row_bytes)
+
+
 class _Pieces:
-    """Pieces of 64 x ``columns`` elements of a warpgroup's accumulators, rounded and written."""
+    """A warpgroup's accumulators, transformed, as pieces that are rounded one at a time."""
 
     def __init__(
         self, e: Emitter, d: Any, row: Any, column: Any, dtype: str, n: int, columns: int,
-        function: Any, extra: Any,
+        function: Any, extra: Any, valid: int | None = None,
     ) -> None:  # fmt: skip
-        self.e, self.row, self.column, self.columns = e, row, column, columns
-        self.dtype = canonical(dtype)
-        self.row_bytes = columns * self.dtype.itemsize
-        self.nbytes = 64 * self.row_bytes
+        self.e, self.row, self.column = e, row, column
+        self.shape = _Shape(canonical(dtype), n, columns, valid)
+        self.nbytes = self.shape.nbytes
         self.places = [
             (atom, first) for atom in range(len(d) * 2 // n) for first in range(0, n, columns)
         ]
@@ -226,7 +402,8 @@ class _Pieces:
         transforms = not isinstance(function.type, types.NoneType | types.Omitted)
         self.atoms = []
         for atom in range(len(d) * 2 // n):
-            values = e.tuple(d[atom * n // 2 : (atom + 1) * n // 2])
+            start, used = atom * n // 2, (valid or n) // 2
+            values = e.tuple(d[start : start + used])
             if transforms:
                 values = e.inline(apply, function, values, row + 64 * atom, column, *given)
             self.atoms.append(values)
@@ -239,16 +416,22 @@ class _Pieces:
         atom, first = self.places[number]
         return [self.column + first, self.row + 64 * atom]
 
+    def registers(self, number: int) -> Any:
+        """Return the rounded registers of a piece, undefined where there are no results."""
+        atom, first = self.places[number]
+        values = self.atoms[atom][first // 2 : (first + self.shape.end(number)) // 2]
+        kind, count = types.float32, self.shape.columns // 2
+        if self.shape.dtype.name != "float32":
+            values = self.e.inline(pack, self.e.tuple(values), self.shape.dtype.name)
+            kind, count = types.uint32, count // 2
+        missing = Value(
+            self.e, kind, ir.Constant(self.e.context.get_value_type(kind), ir.Undefined)
+        )
+        return self.e.tuple([*values, *[missing] * (count - len(values))])
+
     def write(self, number: int, target: Any) -> None:
         """Round a piece and write it to shared memory, swizzled."""
-        atom, first = self.places[number]
-        registers = self.atoms[atom][first // 2 : (first + self.columns) // 2]
-        thread = self.e.special_register("tid.x") % 128
-        if self.dtype.name == "float32":
-            _write_words(self.e, registers, target, thread, self.row_bytes)
-        else:
-            packed = self.e.inline(pack, registers, self.dtype.name)
-            _write_matrices(self.e, packed, target, thread, self.row_bytes)
+        self.shape.write(self.e, self.registers(number), number, target)
 
 
 def _swizzle_bits(row_bytes: int, row: Any) -> Any:

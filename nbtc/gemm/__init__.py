@@ -62,6 +62,9 @@ def compile(dtype: Any = "bfloat16", arch: str = "sm_90a", **parameters: Any) ->
     if target != "sm_90a":
         raise ArchError(f"gemm.compile: no kernel for {target}; take {' or '.join(TARGETS)}")
     config = HopperConfig(dtype=dtype, **parameters)
-    order = types.Array(i32, 1, "C") if config.schedule == "hilbert" else types.none
-    arguments = (TensorMap, TensorMap, TensorMap, i32, i32, i32, order, extra)
+    strips = TensorMap if config.narrow else types.none
+    order = types.UniTuple(i32, 3) if config.narrow else types.none
+    if config.schedule == "hilbert":
+        order = types.Array(i32, 1, "C")
+    arguments = (TensorMap, TensorMap, TensorMap, strips, i32, i32, i32, order, extra)
     return make_kernel(config).compile(*arguments, arch=target)

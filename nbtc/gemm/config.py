@@ -14,8 +14,12 @@ from nbtc.layout.matrix_descriptor import OperandTile
 from nbtc.spelling import checked
 
 REGISTERS_PER_SM = 65536
+REGISTERS_BESIDE_WGMMA = 26
+"""Registers that ptxas needs beside the accumulators of one wgmma, before setmaxnreg adds any."""
 REGISTERS_BESIDE_ACCUMULATORS = 40
 """Registers that a consumer thread needs for addresses and loop state."""
+REGISTERS_BESIDE_NARROW = 48
+"""The same with two main loops, for wide and narrow tiles."""
 
 POLICIES = {
     "": None,
@@ -31,7 +35,8 @@ LAST_USE = "last_use"
 """Policy of A and B: evict_first from a part's last use on, normal before."""
 
 _INTEGERS = (
-    "stages", "consumers", "group", "store_buffers", "producer_registers", "consumer_registers",
+    "stages", "consumers", "group", "store_buffers", "narrow", "producer_registers",
+    "consumer_registers",
 )  # fmt: skip
 _INPUTS = ("bfloat16", "float16")
 _OUTPUTS = ("bfloat16", "float16", "float32")
@@ -71,6 +76,8 @@ class HopperConfig:
         store_buffers: buffers of each consumer for the pieces of C on their way to memory.
         policies: L2 eviction policies of A, B and C: ``""``, ``"evict_first"``, ``"evict_last"``;
             for A and B also ``"last_use"``, ``"evict_first"`` for what the next tiles do not read.
+        narrow: columns of narrower tiles that fill the last wave, see ``scheduler.balance``; 0 for
+            none. N - narrow divides N, and is a multiple of 16.
         producer_registers: registers per thread that the producer keeps.
         consumer_registers: registers per thread of consumers; 0 picks the most that fit.
     """
@@ -87,6 +94,7 @@ class HopperConfig:
     b_major: str = "K"
     store_buffers: int = 2
     policies: tuple[str, str, str] = ("", "", "")
+    narrow: int = 0
     producer_registers: int = 40
     consumer_registers: int = 0
     layout: shared.Layout = field(init=False, repr=False, compare=False)
@@ -109,6 +117,7 @@ class HopperConfig:
         self._check_choices()
         self._check_tile()
         self._check_cluster()
+        self._check_narrow()
         if not self.consumer_registers:
             put("consumer_registers", self._most_registers())
         self._check_registers()
@@ -184,6 +193,30 @@ class HopperConfig:
                     f"multiple of {parts}"
                 )
 
+    def _check_narrow(self) -> None:
+        if not self.narrow:
+            return
+        n, unit = self.tile[1], self.tile[1] - self.narrow
+        legal = [
+            n - size for size in range(16, self.store_columns, 16) if n % size == 0 and n > size
+        ]
+        if self.narrow not in legal:
+            raise LayoutError(
+                f"narrow={self.narrow} with tile N={n}; N - narrow = {unit} must divide N, be a "
+                f"multiple of 16 (a strip of C) and less than {self.store_columns} (a piece of "
+                f"{self.out_dtype} C); legal: {', '.join(map(str, [0, *legal]))}"
+            )
+        if self.cluster[1] != 1:
+            raise LayoutError(
+                f"narrow={self.narrow} with cluster={self.cluster!r}; all CTAs of a cluster work "
+                "on the same columns: cluster=(CTAs along M, 1)"
+            )
+        if self.schedule == "hilbert":
+            raise LayoutError(
+                f"narrow={self.narrow} with schedule='hilbert'; narrow tiles follow the order of "
+                "schedule='grouped' or 'linear'"
+            )
+
     def _most_registers(self) -> int:
         if self.consumers == 1:
             return 232
@@ -201,14 +234,22 @@ class HopperConfig:
                 f"128 * ({self.producer_registers} + {self.consumers} * "
                 f"{self.consumer_registers}) = {total} registers > {REGISTERS_PER_SM} of an SM"
             )
-        need = self.accumulators + REGISTERS_BESIDE_ACCUMULATORS
-        if need > self.consumer_registers:
+        if self.accumulators + self._beside > self.consumer_registers:
             m, n, _ = self.tile
+            narrow = f" and narrow={self.narrow}" if self.narrow else ""
             raise LayoutError(
-                f"tile {m}x{n} with {self.consumers} consumers needs {m} / {self.consumers} / 64 * "
-                f"{n} / 2 = {self.accumulators} accumulators and about "
-                f"{REGISTERS_BESIDE_ACCUMULATORS} more registers per thread > "
-                f"{self.consumer_registers}; take a smaller tile or other consumers"
+                f"tile {m}x{n} with {self.consumers} consumers{narrow} needs {m} / "
+                f"{self.consumers} / 64 * {n} / 2 = {self.accumulators} accumulators and about "
+                f"{self._beside} more registers per thread > {self.consumer_registers}; take a "
+                f"smaller tile or other consumers{', or narrow=0' if self.narrow else ''}"
+            )
+        per_thread = REGISTERS_PER_SM // self.threads // 8 * 8
+        if self.tile[1] // 2 + REGISTERS_BESIDE_WGMMA > per_thread:
+            n = 2 * (per_thread - REGISTERS_BESIDE_WGMMA) // 32 * 32
+            raise LayoutError(
+                f"tile N={self.tile[1]} with {self.consumers} consumers: one wgmma has N / 2 = "
+                f"{self.tile[1] // 2} accumulators and {REGISTERS_BESIDE_WGMMA} more registers, "
+                f"and {self.threads} threads start with {per_thread} each; N must be at most {n}"
             )
 
     def _layout(self) -> shared.Layout:
@@ -230,6 +271,26 @@ class HopperConfig:
             )
         except LayoutError as e:
             raise LayoutError(f"stages={self.stages} do not fit: {e}") from None
+
+    @property
+    def _beside(self) -> int:
+        return REGISTERS_BESIDE_NARROW if self.narrow else REGISTERS_BESIDE_ACCUMULATORS
+
+    @property
+    def keeps_half(self) -> bool:
+        """Whether half of a tile of C waits in registers until the next tile's wgmma run.
+
+        So it is where the other half fills the buffers, and pairs of 16-bit elements fit beside the
+        accumulators.
+        """
+        pieces = self.tile[0] // self.consumers // 64 * self.tile[1] // self.store_columns
+        registers = self.accumulators + self.accumulators // 4 + self._beside
+        return (
+            self.stages > 1
+            and canonical(self.out_dtype).bits == 16
+            and pieces == 2 * self.buffers
+            and registers <= self.consumer_registers
+        )
 
     @property
     def accumulators(self) -> int:
@@ -285,6 +346,21 @@ class HopperConfig:
     def c_box(self) -> tuple[int, int]:
         """TMA box of C in array order."""
         return 64, self.store_columns
+
+    @property
+    def strip_box(self) -> tuple[int, int]:
+        """TMA box of C for the strips at the end of a narrow tile, in array order."""
+        return 64, 16
+
+    @property
+    def strip_bytes(self) -> int:
+        """Bytes of one strip."""
+        return 64 * 16 * canonical(self.out_dtype).itemsize
+
+    @property
+    def strip_swizzle(self) -> str:
+        """Swizzle of the strips of C."""
+        return f"{16 * canonical(self.out_dtype).itemsize}B"
 
     def replace(self, **changes: Any) -> HopperConfig:
         """Return a copy with other parameters, checked again."""

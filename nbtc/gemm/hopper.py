@@ -26,9 +26,11 @@ from nbtc.ptx import registers
 def make_kernel(config: HopperConfig, function: Callable[..., Any] | None = None) -> Kernel:
     """Return the kernel of one configuration, the same object each time.
 
-    Its arguments are ``(a_map, b_map, c_map, m, n, k, order, extra)``: tensor maps of A, B and C
-    with the boxes of the configuration, the sizes as int32, the list of tiles of a Hilbert schedule
-    (None otherwise), and a tuple of what the epilogue takes.
+    Its arguments are ``(a_map, b_map, c_map, strip_map, m, n, k, order, extra)``: tensor maps of A,
+    B and C with the boxes of the configuration, with narrow tiles a second map of C with its
+    ``strip_box`` (None without), the sizes as int32, the order of tiles, and a tuple of what the
+    epilogue takes. The order is the list of tiles of a Hilbert schedule, with narrow tiles the
+    ``order`` of ``scheduler.balance``, otherwise None.
 
     Args:
         config: tile, stages, cluster and the rest.
@@ -51,7 +53,6 @@ def _make_kernel(config: HopperConfig, function: Callable[..., Any] | None) -> K
     A_MAJOR, B_MAJOR = config.a_major, config.b_major
     CLUSTER_ROWS, CLUSTER_COLUMNS = CLUSTER_M * TILE_M, CLUSTER_N * TILE_N
     WG_ROWS = TILE_M // CONSUMERS
-    ACCUMULATORS = config.accumulators
     PRODUCER_REGISTERS = config.producer_registers
     CONSUMER_REGISTERS = config.consumer_registers
     COLUMNS, BUFFERS = config.store_columns, config.buffers
@@ -75,8 +76,14 @@ def _make_kernel(config: HopperConfig, function: Callable[..., Any] | None) -> K
     A_POLICY, B_POLICY, C_POLICY = (POLICIES.get(p) for p in config.policies)
     A_LAST_USE, B_LAST_USE = (p == LAST_USE for p in config.policies[:2])
     NORMAL, FIRST = EVICT_NORMAL, POLICIES["evict_first"]
-    # A tile of C leaves in pieces: COLUMNS wide, 64 rows high.
+    NARROW, UNIT = config.narrow, TILE_N - config.narrow
+    QUOTIENT, BALANCED = TILE_N // UNIT, NARROW > 0
+    # A tile of C leaves in pieces: COLUMNS wide, 64 rows high. Where there are narrow tiles, the
+    # last piece is cut into strips.
     PIECES_N = TILE_N // COLUMNS
+    STRIP = config.strip_box[1]
+    STRIPS, NARROW_STRIPS = COLUMNS // STRIP, NARROW % COLUMNS // STRIP
+    STRIP_BYTES = config.strip_bytes
     PIECES = WG_ROWS // 64 * PIECES_N
     PIECE_BYTES = layout.pieces["c"].stride // BUFFERS
     STORE_THREADS = 32 * (1 + CONSUMERS)
@@ -84,30 +91,124 @@ def _make_kernel(config: HopperConfig, function: Callable[..., Any] | None) -> K
     epilogue_function = function
 
     @device
-    def multiply(d, index, k_block, stage, parity, consumer, target, signals):
-        """Multiply the k-block number ``index`` from ``k_block`` on, whose stage is ``stage``."""
-        first = (uint32(k_block) | index) == 0
-        stage = uint32(stage + index)
-        pipeline.wait(layout.full[stage], parity)
-        a = layout.a[stage] + consumer * A_WG_BYTES
-        d = wgmma.fence(d)
-        d = mma.block(d, a, layout.b[stage], first, DTYPE, WG_ROWS, TILE_N,
-                      TILE_K, TILE_M, TILE_N, A_MAJOR, B_MAJOR)  # fmt: skip
-        wgmma.commit_group()
-        if RING:
-            # The wgmma of the k-block before are done: its stage is free.
-            d = wgmma.wait_group(d, n=1)
-            previous = uint32(STAGES - 1) if stage == 0 else uint32(stage - 1)
-            if signals and not first:
-                mbarrier.arrive_remote(cluster.mapa(layout.empty[previous], target))
+    def locate(tile, rows, columns, n, order):
+        """Return a tile's row (in clusters), its first column, whether it is narrow, its group."""
+        if BALANCED:
+            units = math32.ceil_div(n, UNIT)
+            tile_m, unit, narrow, group = scheduler.balanced(
+                tile, rows, units, order[0], order[1], order[2], GROUP, QUOTIENT
+            )
+            return tile_m, math32.mul(unit, UNIT), narrow, group
+        if HILBERT:
+            tile_m, tile_n = scheduler.listed(order, tile)
         else:
+            tile_m, tile_n = scheduler.grouped(tile, rows, columns, GROUP)
+        group = math32.div(tile, math32.mul(columns, GROUP))
+        return tile_m, math32.mul(tile_n, CLUSTER_COLUMNS), uint32(0), group
+
+    def position_of(K_MAJOR, SPAN):
+        @device
+        def position(copy, depth, first):
+            """Return the coordinates of a copy's box, innermost first."""
+            if K_MAJOR:
+                return int32(depth + copy * SPAN), int32(first)
+            return int32(first + copy * SPAN), int32(depth)
+
+        return position
+
+    a_position, b_position = position_of(A_K_MAJOR, A_SPAN), position_of(B_K_MAJOR, B_SPAN)
+
+    ACCUMULATORS = config.accumulators
+    HALF_PACKED = ACCUMULATORS // 4
+    HALVES = config.keeps_half
+    LAST_STRIPS = TILE_N if BALANCED else None
+
+    def consumer_of(WIDTH):
+        """Return the consumer's part of one tile that is ``WIDTH`` columns wide."""
+        VALID = WIDTH if BALANCED else None
+
+        @device
+        def multiply(d, index, k_block, stage, parity, consumer, target, signals):
+            """Multiply the k-block number ``index`` from ``k_block`` on; its stage is ``stage``."""
+            first = (uint32(k_block) | index) == 0
+            stage = uint32(stage + index)
+            pipeline.wait(layout.full[stage], parity)
+            a = layout.a[stage] + consumer * A_WG_BYTES
+            d = wgmma.fence(d)
+            d = mma.block(d, a, layout.b[stage], first, DTYPE, WG_ROWS, WIDTH,
+                          TILE_K, TILE_M, TILE_N, A_MAJOR, B_MAJOR)  # fmt: skip
+            wgmma.commit_group()
+            if RING:
+                # The wgmma of the k-block before are done: its stage is free.
+                d = wgmma.wait_group(d, n=1)
+                previous = uint32(STAGES - 1) if stage == 0 else uint32(stage - 1)
+                if signals and not first:
+                    mbarrier.arrive_remote(cluster.mapa(layout.empty[previous], target))
+            else:
+                d = wgmma.wait_group(d, n=0)
+                if signals:
+                    mbarrier.arrive_remote(cluster.mapa(layout.empty[stage], target))
+            return d
+
+        @device
+        def consume(d, state, c_parity, k_blocks, consumer, target, signals, place, following,
+                    rows, columns, part_m, part_n, n, order, extra, later, rest):  # fmt: skip
+            """Multiply a tile, write it to shared memory for another warp, and find the next."""
+            all_columns = d
+            d = mma.columns(d, TILE_N, WIDTH)
+            slot = consumer * BUFFERS
+            previous = state.stage
+            k_block = int32(0)
+            if HALVES and later:
+                # While the first wgmma run: the second half of the tile before.
+                d = multiply(d, uint32(0), k_block, state.stage, state.parity, consumer, target,
+                             signals)  # fmt: skip
+                epilogue.write_rest(rest, layout.c[consumer], layout.c_free[slot],
+                                    layout.c_ready[slot], c_parity, OUT_DTYPE, TILE_N, COLUMNS,
+                                    BUFFERS, LAST_STRIPS)  # fmt: skip
+                state = pipeline.advance(state, STAGES)
+                k_block = int32(1)
+            while k_block < k_blocks:
+                stage, parity = state.stage, state.parity
+                if RING and stage == 0 and k_blocks - k_block >= STAGES:
+                    # A whole lap: stages that are constants cost no address arithmetic.
+                    d = unroll.repeat(multiply, d, STAGES, k_block, uint32(0), parity, consumer,
+                                      target, signals)  # fmt: skip
+                    previous = uint32(STAGES - 1)
+                    state = pipeline.advance_lap(state)
+                    k_block = int32(k_block + STAGES)
+                else:
+                    d = multiply(d, uint32(0), k_block, stage, parity, consumer, target, signals)
+                    previous = stage
+                    state = pipeline.advance(state, STAGES)
+                    k_block = int32(k_block + 1)
+            # While the last wgmma run.
+            row = int32((place[0] * CLUSTER_M + part_m) * TILE_M + consumer * WG_ROWS)
+            column = int32(place[1] + part_n * TILE_N)
+            place = locate(following, rows, columns, n, order)
             d = wgmma.wait_group(d, n=0)
-            if signals:
-                mbarrier.arrive_remote(cluster.mapa(layout.empty[stage], target))
-        return d
+            if RING and signals:
+                mbarrier.arrive_remote(cluster.mapa(layout.empty[previous], target))
+            d = mma.with_columns(all_columns, d, TILE_N, WIDTH)
+            if HALVES:
+                rest = epilogue.write_half(d, layout.c[consumer], layout.c_free[slot],
+                                           layout.c_ready[slot], c_parity, row, column, OUT_DTYPE,
+                                           TILE_N, COLUMNS, BUFFERS, epilogue_function, extra,
+                                           VALID)  # fmt: skip
+            else:
+                c_parity = epilogue.write(d, layout.c[consumer], layout.c_free[slot],
+                                          layout.c_ready[slot], c_parity, row, column, OUT_DTYPE,
+                                          TILE_N, COLUMNS, BUFFERS, epilogue_function, extra,
+                                          VALID)  # fmt: skip
+            return d, state, c_parity, rest, place
+
+        return consume
+
+    consume = consumer_of(TILE_N)
+    consume_narrow = consumer_of(NARROW) if BALANCED else consume
 
     @jit(shared=layout, launch_bounds=(config.threads, 1), cluster=(CTAS, 1, 1), pdl=True)
-    def gemm(a_map, b_map, c_map, m, n, k, order, extra):
+    def gemm(a_map, b_map, c_map, strip_map, m, n, k, order, extra):
         # The next kernel's blocks may start as soon as ours leave an SM; they wait below.
         sync.launch_dependents()
         thread = int32(cuda.threadIdx.x)
@@ -128,38 +229,48 @@ def _make_kernel(config: HopperConfig, function: Callable[..., Any] | None) -> K
             tensormap.prefetch(a_map)
             tensormap.prefetch(b_map)
             tensormap.prefetch(c_map)
+            if BALANCED:
+                tensormap.prefetch(strip_map)
         if CTAS > 1:
             cluster.arrive(sem="relaxed")
-            cluster.wait()
-        else:
-            cuda.syncthreads()
-        sync.grid_wait()
 
         k_blocks = int32(math32.ceil_div(k, TILE_K))
         rows = math32.ceil_div(m, CLUSTER_ROWS)
         columns = math32.ceil_div(n, CLUSTER_COLUMNS)
-        tiles = math32.mul(rows, columns)
+        if BALANCED:
+            tiles = math32.add(math32.mul(rows, order[0]), order[1])
+        else:
+            tiles = math32.mul(rows, columns)
         tile = cluster.cluster_id_x()
         step = cluster.num_cluster_x()
+        place = locate(math32.minimum(tile, math32.sub(tiles, 1)), rows, columns, n, order)
+
+        if CTAS > 1:
+            cluster.wait()
+        else:
+            cuda.syncthreads()
+        sync.grid_wait()
 
         if warpgroup == 0:
             sync.setmaxnreg_dec(n=PRODUCER_REGISTERS)
             if thread < 32 and sync.elect():
                 state = pipeline.producer_start()
                 while tile < tiles:
-                    if HILBERT:
-                        tile_m, tile_n = scheduler.listed(order, tile)
-                    else:
-                        tile_m, tile_n = scheduler.grouped(tile, rows, columns, GROUP)
-                    row = int32((tile_m * CLUSTER_M + part_m) * TILE_M + part_n * A_PART)
-                    column = int32((tile_n * CLUSTER_N + part_n) * TILE_N + part_m * B_PART)
+                    row = int32((place[0] * CLUSTER_M + part_m) * TILE_M + part_n * A_PART)
+                    column = int32(place[1] + part_n * TILE_N + part_m * B_PART)
                     a_policy, b_policy = A_POLICY, B_POLICY
                     following = math32.add(tile, step)
-                    again = scheduler.reuse(tile, following, rows, columns, GROUP)
+                    last = math32.minimum(following, math32.sub(tiles, 1))
+                    next_place = locate(last, rows, columns, n, order)
+                    # Tiles of one group share rows of A; the next group starts with the columns of
+                    # B that this one ends with.
+                    same_group = place[3] == next_place[3]
                     if A_LAST_USE:
-                        a_policy = uint64(NORMAL) if again[0] else uint64(FIRST)
+                        again = following < tiles and same_group
+                        a_policy = uint64(NORMAL) if again else uint64(FIRST)
                     if B_LAST_USE:
-                        b_policy = uint64(NORMAL) if again[1] else uint64(FIRST)
+                        again = following < tiles and not same_group
+                        b_policy = uint64(NORMAL) if again else uint64(FIRST)
                     for k_block in range(k_blocks):
                         depth = int32(k_block * TILE_K)
                         stage = state.stage
@@ -168,28 +279,22 @@ def _make_kernel(config: HopperConfig, function: Callable[..., Any] | None) -> K
                         mbarrier.arrive_expect_tx(full, STAGE_BYTES)
                         a = layout.a[stage] + part_n * A_PART_BYTES
                         for copy in range(A_COPIES):
-                            if A_K_MAJOR:
-                                x, y = int32(depth + copy * A_SPAN), row
-                            else:
-                                x, y = int32(row + copy * A_SPAN), depth
+                            xy = a_position(copy, depth, row)
                             if CLUSTER_N > 1:
                                 mask = uint16(SAME_ROW << (part_m * CLUSTER_N))
-                                tma.load(a + copy * A_BOX, a_map, (x, y), full, mask, a_policy)
+                                tma.load(a + copy * A_BOX, a_map, xy, full, mask, a_policy)
                             else:
-                                tma.load(a + copy * A_BOX, a_map, (x, y), full, None, a_policy)
+                                tma.load(a + copy * A_BOX, a_map, xy, full, None, a_policy)
                         b = layout.b[stage] + part_m * B_PART_BYTES
                         for copy in range(B_COPIES):
-                            if B_K_MAJOR:
-                                x, y = int32(depth + copy * B_SPAN), column
-                            else:
-                                x, y = int32(column + copy * B_SPAN), depth
+                            xy = b_position(copy, depth, column)
                             if CLUSTER_M > 1:
                                 mask = uint16(SAME_COLUMN << part_n)
-                                tma.load(b + copy * B_BOX, b_map, (x, y), full, mask, b_policy)
+                                tma.load(b + copy * B_BOX, b_map, xy, full, mask, b_policy)
                             else:
-                                tma.load(b + copy * B_BOX, b_map, (x, y), full, None, b_policy)
+                                tma.load(b + copy * B_BOX, b_map, xy, full, None, b_policy)
                         state = pipeline.advance(state, STAGES)
-                    tile = math32.add(tile, step)
+                    tile, place = following, next_place
             elif thread >= 32 and thread < STORE_THREADS and sync.elect():
                 # One warp for each consumer stores the pieces of C that it wrote.
                 consumer = int32(thread // 32 - 1)
@@ -197,18 +302,21 @@ def _make_kernel(config: HopperConfig, function: Callable[..., Any] | None) -> K
                 state = pipeline.consumer_start()
                 issued = 0
                 while tile < tiles:
-                    if HILBERT:
-                        tile_m, tile_n = scheduler.listed(order, tile)
-                    else:
-                        tile_m, tile_n = scheduler.grouped(tile, rows, columns, GROUP)
+                    tile_m, start, narrow, _ = locate(tile, rows, columns, n, order)
                     row = int32((tile_m * CLUSTER_M + part_m) * TILE_M + consumer * WG_ROWS)
-                    column = int32((tile_n * CLUSTER_N + part_n) * TILE_N)
+                    column = int32(start + part_n * TILE_N)
                     for piece in range(PIECES):
                         pipeline.wait(layout.c_ready[first_slot + state.stage], state.parity)
                         x = int32(column + piece % PIECES_N * COLUMNS)
                         y = int32(row + piece // PIECES_N * 64)
                         source = layout.c[consumer] + state.stage * PIECE_BYTES
-                        tma.store(c_map, (x, y), source, C_POLICY)
+                        if BALANCED and piece % PIECES_N == PIECES_N - 1:
+                            for strip in range(STRIPS):
+                                if strip < NARROW_STRIPS or narrow == 0:
+                                    tma.store(strip_map, (int32(x + strip * STRIP), y),
+                                              source + strip * STRIP_BYTES, C_POLICY)  # fmt: skip
+                        else:
+                            tma.store(c_map, (x, y), source, C_POLICY)
                         tma.commit_group()
                         tma.wait_group_read(n=KEPT)
                         state = pipeline.advance(state, BUFFERS)
@@ -224,43 +332,29 @@ def _make_kernel(config: HopperConfig, function: Callable[..., Any] | None) -> K
             consumer = int32(sync.redux(uint32(warpgroup - 1), op="min", type="u32"))
             signals = thread % 128 < CTAS
             target = math32.mod(thread, 128)
-            c = layout.c[consumer]
-            c_free, c_ready = layout.c_free[consumer * BUFFERS], layout.c_ready[consumer * BUFFERS]
+            # Wide and narrow tiles share the registers, which no first wgmma reads.
+            d = registers.undefined(ACCUMULATORS)
+            rest = registers.undefined(HALF_PACKED, "uint32")
             c_parity = uint32(1)
             state = pipeline.consumer_start()
             while tile < tiles:
-                d = registers.undefined(ACCUMULATORS)
-                previous = state.stage
-                k_block = int32(0)
-                while k_block < k_blocks:
-                    stage, parity = state.stage, state.parity
-                    if RING and stage == 0 and k_blocks - k_block >= STAGES:
-                        # A whole lap: stages that are constants cost no address arithmetic.
-                        d = unroll.repeat(multiply, d, STAGES, k_block, uint32(0), parity, consumer,
-                                          target, signals)  # fmt: skip
-                        previous = uint32(STAGES - 1)
-                        state = pipeline.advance_lap(state)
-                        k_block = int32(k_block + STAGES)
-                    else:
-                        d = multiply(d, uint32(0), k_block, stage, parity, consumer, target,
-                                     signals)  # fmt: skip
-                        previous = stage
-                        state = pipeline.advance(state, STAGES)
-                        k_block = int32(k_block + 1)
-                # While the last wgmma run: where this tile is, for the epilogue.
-                if HILBERT:
-                    tile_m, tile_n = scheduler.listed(order, tile)
+                following = math32.minimum(math32.add(tile, step), math32.sub(tiles, 1))
+                if BALANCED and place[2] != 0:
+                    d, state, c_parity, rest, place = consume_narrow(
+                        d, state, c_parity, k_blocks, consumer, target, signals, place, following,
+                        rows, columns, part_m, part_n, n, order, extra, tile >= step,
+                        rest)  # fmt: skip
                 else:
-                    tile_m, tile_n = scheduler.grouped(tile, rows, columns, GROUP)
-                row = int32((tile_m * CLUSTER_M + part_m) * TILE_M + consumer * WG_ROWS)
-                column = int32((tile_n * CLUSTER_N + part_n) * TILE_N)
-                d = wgmma.wait_group(d, n=0)
-                if RING and signals:
-                    mbarrier.arrive_remote(cluster.mapa(layout.empty[previous], target))
-                c_parity = epilogue.write(d, c, c_free, c_ready, c_parity, row, column, OUT_DTYPE,
-                                          TILE_N, COLUMNS, BUFFERS, epilogue_function,
-                                          extra)  # fmt: skip
+                    d, state, c_parity, rest, place = consume(
+                        d, state, c_parity, k_blocks, consumer, target, signals, place, following,
+                        rows, columns, part_m, part_n, n, order, extra, tile >= step,
+                        rest)  # fmt: skip
                 tile = math32.add(tile, step)
+            if HALVES and tile >= step:
+                slot = consumer * BUFFERS
+                epilogue.write_rest(rest, layout.c[consumer], layout.c_free[slot],
+                                    layout.c_ready[slot], c_parity, OUT_DTYPE, TILE_N, COLUMNS,
+                                    BUFFERS, LAST_STRIPS)  # fmt: skip
 
         if CTAS > 1:
             # A CTA stays until its peers' copies and arrivals into its memory are over.

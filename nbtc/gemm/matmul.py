@@ -30,6 +30,13 @@ _OUTPUTS = ("bfloat16", "float16", "float32")
 L2_KEPT_BYTES = 1 << 24
 """How much the next tiles still find in an L2 of 50 MB, of which each half has its own copy."""
 
+NARROWER = 16
+"""Columns that a narrow tile has less."""
+LEAST_SAVED = 0.005
+"""Share of the work that narrow tiles must save: they take longer to compile."""
+MANY_WAVES = 8
+"""Waves from which on it does not matter that raster groups of narrow tiles are no whole waves."""
+
 
 def matmul(
     a: Any,
@@ -222,29 +229,31 @@ class _Plan:
             )
         self.config = config
         self.kernel = make_kernel(config, epilogue)
-        ctas = math.prod(config.cluster)
-        rows = math.ceil(self.m / (config.tile[0] * config.cluster[0]))
+        rows = _tile_rows(config, self.m)
         columns = math.ceil(self.n / (config.tile[1] * config.cluster[1]))
         # As many clusters as give every one the same number of tiles: idle SMs save power, and the
         # clock goes up.
-        waves = math.ceil(rows * columns / max(sms // ctas, 1))
-        grid = math.ceil(rows * columns / waves) * ctas
-        self.order = None
-        if config.schedule == "hilbert":
+        clusters = math.ceil(rows * columns / _waves(config, self.m, self.n, sms))
+        self.order: Any = None
+        if config.narrow:
+            # Or all that there are, with narrower tiles that give every one as much to do.
+            balance = _balance(config, self.m, self.n, sms)
+            self.order, clusters = balance.order, balance.clusters
+        elif config.schedule == "hilbert":
             self.order = _constant(scheduler.hilbert_tiles(rows, columns), self.emulated)
+        grid = clusters * math.prod(config.cluster)
         self.launch = functools.lru_cache(maxsize=16)(
             lambda stream: self.kernel[grid, config.threads, stream]
         )
         right = arrays.transposed(views[1])
-        matrices = ((views[0], a_major == "K"), (right, b_major == "K"), (c, True))
-        boxes = (config.a_box, config.b_box, config.c_box)
-        swizzles = (config.a_tile.swizzle, config.b_tile.swizzle, config.store_swizzle)
-        self.descriptions = [
-            arrays.describe(view, rows, box, swizzle, name)
-            for (view, rows), box, swizzle, name in zip(
-                matrices, boxes, swizzles, ("a", "b", "out"), strict=True
-            )
+        maps = [
+            (0, views[0], a_major == "K", config.a_box, config.a_tile.swizzle, "a"),
+            (1, right, b_major == "K", config.b_box, config.b_tile.swizzle, "b"),
+            (2, c, True, config.c_box, config.store_swizzle, "out"),
         ]
+        if config.narrow:
+            maps.append((2, c, True, config.strip_box, config.strip_swizzle, "out"))
+        self.descriptions = [(operand, arrays.describe(*rest)) for operand, *rest in maps]
         self.sizes = (np.int32(self.m), np.int32(self.n), np.int32(self.k))
         self.maps = arrays.Recent(64)
         self.bound = arrays.Recent(64)
@@ -293,7 +302,8 @@ class _Plan:
             maps = self._make_maps(operands, pointers)
             if not self.emulated:
                 self.maps.add(pointers, maps)
-        bound = self.launch(handle).bind(*maps, *self.sizes, self.order, tuple(extra))
+        strips = maps[3] if self.config.narrow else None
+        bound = self.launch(handle).bind(*maps[:3], strips, *self.sizes, self.order, tuple(extra))
         if not extra and not self.emulated:
             self.bound.add((pointers, handle), bound)
         return bound
@@ -303,11 +313,10 @@ class _Plan:
         left, right, out = (arrays.view(x, "operand") for x in operands)
         names = ("b", "a") if self.swapped else ("a", "b")
         arrays.check_output(out, (names[0], left), (names[1], right))
+        views = left, right, out
         return tuple(
-            TensorMap(d.with_address(p), x if self.emulated else None, view)
-            for d, p, x, view in zip(
-                self.descriptions, pointers, operands, (left, right, out), strict=True
-            )
+            TensorMap(d.with_address(pointers[i]), operands[i] if self.emulated else None, views[i])
+            for i, d in self.descriptions
         )
 
 
@@ -322,14 +331,49 @@ def choose(
         tiles = math.ceil(m / tile[0]) * math.ceil(n / tile[1])
         if m > tile[0] and tiles >= sms * 3 // 4:
             config = HopperConfig(tile=tile, cluster=cluster, **base)
-            return config.replace(policies=_policies(config, m, n, k))
+            config = config.replace(narrow=_narrow(config, m, n, sms))
+            return config.replace(policies=_policies(config, m, n, k, sms))
     wide = 128 if n > 64 else 64
     stages = 6 if out_dtype != "float32" else 5
     return HopperConfig(tile=(128, wide, 64), cluster=(1, 1), stages=stages, **base)
 
 
-def _policies(config: HopperConfig, m: int, n: int, k: int) -> tuple[str, str, str]:
+def _tile_rows(config: HopperConfig, m: int) -> int:
+    return math.ceil(m / (config.tile[0] * config.cluster[0]))
+
+
+def _waves(config: HopperConfig, m: int, n: int, sms: int) -> int:
+    """Return how many tiles the busiest cluster has, if none is narrow."""
+    columns = math.ceil(n / (config.tile[1] * config.cluster[1]))
+    return math.ceil(_tile_rows(config, m) * columns / _clusters(config, sms))
+
+
+def _clusters(config: HopperConfig, sms: int) -> int:
+    return max(sms // math.prod(config.cluster), 1)
+
+
+def _balance(config: HopperConfig, m: int, n: int, sms: int) -> scheduler.Balance:
+    group = config.group if config.schedule == "grouped" else 1
+    return scheduler.balance(
+        _tile_rows(config, m), n, config.tile[1], config.narrow, _clusters(config, sms), group
+    )
+
+
+def _narrow(config: HopperConfig, m: int, n: int, sms: int) -> int:
+    """Return the columns of narrower tiles, or 0 if the busiest cluster gains too little."""
+    waves, wide = _waves(config, m, n, sms), config.tile[1]
+    if waves * LEAST_SAVED >= 1:  # they save a wave at most
+        return 0
+    narrow, columns = wide - NARROWER, waves * wide
+    units = _balance(config.replace(narrow=narrow), m, n, sms).units
+    return narrow if columns - units * NARROWER > LEAST_SAVED * columns else 0
+
+
+def _policies(config: HopperConfig, m: int, n: int, k: int, sms: int) -> tuple[str, str, str]:
     """Return the L2 policies: what is read again soon stays, if it fits and not all does anyway."""
+    if config.narrow and _waves(config, m, n, sms) < MANY_WAVES:
+        # Groups and waves do not coincide: the last tiles of a group run in the next one's wave.
+        return "", "", ""
     size, out_size = canonical(config.dtype).itemsize, canonical(config.out_dtype).itemsize
     rows_again = config.group * config.cluster[0] * config.tile[0] * k * size
     everything = (m + n) * k * size + m * n * out_size

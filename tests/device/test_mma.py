@@ -120,3 +120,66 @@ def test_tiles_take_the_widest_swizzle_that_their_rows_fill():
     assert mma.operand_tile(96, 16, "bfloat16", "MN").swizzle == "64B"
     with pytest.raises(LayoutError, match="rows of 16 B; needs a multiple of 32 B"):
         mma.operand_tile(64, 8, "bfloat16", "K")
+
+
+@pytest.mark.parametrize("m", [64, 128])
+def test_columns_of_accumulators(m):
+    """Registers number themselves; a narrower tile has the first ones of each 64 rows."""
+    count, n, width = m // 64 * 24, 48, 32
+
+    @nbtc.jit
+    def kernel(values, first, merged):
+        d = registers.zeros(count)
+        d = epilogue.apply(number, d, 0, 0, values)
+        part = mma.columns(d, n, width)
+        epilogue.each(keep, part, 0, 0, first)
+        both = mma.with_columns(d, epilogue.apply(negate, part, 0, 0), n, width)
+        epilogue.each(keep, both, 0, 0, merged)
+
+    @nbtc.device
+    def number(value, row, column, values):
+        position = values[0]
+        values[0] += 1
+        return position
+
+    @nbtc.device
+    def keep(value, row, column, out):
+        place = int32(out[0])
+        out[place + 1] = value
+        out[0] += 1
+
+    @nbtc.device
+    def negate(value, row, column):
+        return -value
+
+    values = np.zeros(1, np.float32)
+    first = np.zeros(1 + m // 64 * 16, np.float32)
+    merged = np.zeros(1 + count, np.float32)
+    kernel[1, 1](values, first, merged)
+    whole = np.arange(count).reshape(m // 64, 24)
+    assert first[1:].tolist() == whole[:, :16].ravel().tolist()
+    want = np.concatenate([-whole[:, :16], whole[:, 16:]], axis=1)
+    assert merged[1:].tolist() == want.ravel().tolist()
+
+
+def test_columns_that_do_not_fit():
+    @nbtc.jit
+    def wide(out):
+        out[0] = mma.columns(registers.zeros(24), 48, 56)[0]
+
+    with pytest.raises(InstructionError, match=r"mma\.columns: width=56 of n=48.*at most n"):
+        wide.compile("float32[::1]", arch="sm_90a")
+
+    @nbtc.jit
+    def other(out):
+        out[0] = mma.columns(registers.zeros(20), 48, 32)[0]
+
+    with pytest.raises(InstructionError, match=r"needs a multiple of n / 2 = 24 registers"):
+        other.compile("float32[::1]", arch="sm_90a")
+
+    @nbtc.jit
+    def short(out):
+        out[0] = mma.with_columns(registers.zeros(24), registers.zeros(8), 48, 32)[0]
+
+    with pytest.raises(InstructionError, match=r"with_columns: part is .*width / 2 = 16 registers"):
+        short.compile("float32[::1]", arch="sm_90a")

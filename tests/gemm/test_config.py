@@ -64,6 +64,23 @@ SMALL = {"tile": (64, 32, 32), "stages": 2, "consumers": 1, "cluster": (1, 1)}
             {"tile": (192, 256, 64), "consumers": 3},
             ["192 / 3 / 64 * 256 / 2 = 128 accumulators", "> 152"],
         ),
+        (
+            {"tile": (192, 224, 64), "consumers": 3},
+            ["N=224", "112 accumulators and 26 more", "512 threads", "128 each", "at most 192"],
+        ),
+        ({"narrow": 240.0}, ["narrow=240.0", "integer"]),
+        ({"narrow": 248}, ["narrow=248", "256; N - narrow = 8", "multiple of 16", "0, 240, 224"]),
+        ({"narrow": 208}, ["N - narrow = 48", "must divide N", "legal: 0, 240, 224"]),
+        ({"narrow": 192}, ["N - narrow = 64", "less than 64 (a piece of bfloat16 C)"]),
+        ({"narrow": 224, "out_dtype": "float32"}, ["less than 32", "float32", "legal: 0, 240"]),
+        ({"narrow": 272}, ["narrow=272", "legal: 0, 240, 224"]),
+        ({"narrow": -16}, ["narrow=-16", "legal: 0, 240, 224"]),
+        ({"narrow": 240, "cluster": (1, 2)}, ["narrow=240", "cluster=(1, 2)", "(CTAs along M, 1)"]),
+        ({"narrow": 240, "schedule": "hilbert"}, ["narrow=240", "'hilbert'", "'grouped'"]),
+        (
+            {"narrow": 176, "tile": (128, 192, 64), "consumers": 1},
+            ["narrow=176", "192 accumulators and about 48 more", "> 232", "or narrow=0"],
+        ),
         ({"stages": 5}, ["stages=5", "278672 B > 232448 B", "227 KiB", "5 x bfloat16 [128, 64]"]),
         ({"store_buffers": 4}, ["262336 B > 232448 B"]),
     ],
@@ -145,6 +162,7 @@ AXES = {
         ("last_use", "last_use", "evict_first"),
     ],
     "group": [1, 8],
+    "narrower": [0, 0, 16, 32],
 }
 
 
@@ -160,6 +178,7 @@ def combinations(count: int, seed: int) -> list[HopperConfig]:
         for i in range(max(map(len, columns.values()))):
             drawn = {n: v[i % len(v)] for n, v in columns.items()}
             consumers, tile = drawn.pop("tiles")
+            narrower = int(drawn.pop("narrower"))
             a_major, b_major = (str(m) for m in drawn.pop("majors"))
             rest = {n: v.item() if isinstance(v, np.generic) else v for n, v in drawn.items()}
             try:
@@ -170,6 +189,7 @@ def combinations(count: int, seed: int) -> list[HopperConfig]:
                         consumers=int(consumers),
                         a_major=a_major,
                         b_major=b_major,
+                        narrow=int(tile[1]) - narrower if narrower else 0,
                     )
                 )
             except LayoutError:
@@ -186,9 +206,11 @@ def compiles_cleanly(config: HopperConfig) -> None:
     assert compiled.count("USETMAXREG") == 2
     k_steps = config.tile[2] // 16
     hgmma = k_steps * config.tile[0] // config.consumers // 64
-    # One k-block, and all of a lap; ptxas may peel a turn of either.
+    # One k-block, and all of a lap; the first k-block, where the tile before is written under it;
+    # all for both widths. ptxas may peel a turn of each.
     copies = compiled.count("HGMMA") / hgmma
-    expected = 1 if config.stages == 1 else 1 + config.stages
+    expected = 1 if config.stages == 1 else 1 + config.stages + config.keeps_half
+    expected *= 2 if config.narrow else 1
     assert copies in range(expected, 2 * expected + 1)
     for opcode in ("LDL", "STL"):
         assert compiled.count(opcode) == 0
@@ -199,7 +221,7 @@ def name_of(config: HopperConfig) -> str:
     return (
         f"{m}x{n}x{k}-{config.consumers}wg-{config.stages}st-{config.cluster[0]}x"
         f"{config.cluster[1]}-{config.schedule}-{config.a_major}{config.b_major}-"
-        f"{config.dtype}-{config.out_dtype}-{config.store_buffers}"
+        f"{config.dtype}-{config.out_dtype}-{config.store_buffers}-{config.narrow}"
     )
 
 

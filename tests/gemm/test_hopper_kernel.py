@@ -68,6 +68,10 @@ CHOSEN = [
                  policies=("evict_last", "evict_first", "evict_first")),
     HopperConfig(tile=(128, 96, 64), stages=6, consumers=2, cluster=(1, 1), store_buffers=3,
                  out_dtype="float16", schedule="hilbert"),
+    HopperConfig(tile=(128, 128, 32), stages=2, consumers=2, cluster=(2, 1), store_buffers=1,
+                 narrow=112, group=2, policies=("last_use", "last_use", "")),
+    HopperConfig(tile=(256, 64, 32), stages=3, consumers=2, cluster=(1, 1), out_dtype="float32",
+                 narrow=48, b_major="MN", schedule="linear"),
 ]  # fmt: skip
 
 
@@ -76,7 +80,7 @@ def name_of(config):
     return (
         f"{m}x{n}x{k}-{config.consumers}wg-{config.stages}st-{config.cluster[0]}x"
         f"{config.cluster[1]}-{config.schedule}-{config.a_major}{config.b_major}-"
-        f"{config.dtype}-{config.out_dtype}-{config.store_buffers}"
+        f"{config.dtype}-{config.out_dtype}-{config.store_buffers}-{config.narrow}"
     )
 
 
@@ -101,6 +105,12 @@ MORE = [
     SMALL.replace(tile=(192, 128, 64), consumers=3, out_dtype="float32", cluster=(2, 1)),
     SMALL.replace(tile=(192, 96, 64), consumers=3, a_major="MN", b_major="MN", store_buffers=1),
     HopperConfig(),
+    HopperConfig(narrow=240),
+    HopperConfig(narrow=224, b_major="MN", a_major="MN"),
+    HopperConfig(narrow=240, out_dtype="float32", dtype="float16"),
+    HopperConfig(tile=(64, 128, 32), stages=1, consumers=1, narrow=96),
+    HopperConfig(tile=(128, 128, 32), stages=3, consumers=1, cluster=(4, 1), narrow=112),
+    HopperConfig(tile=(192, 128, 64), stages=2, consumers=3, cluster=(1, 1), narrow=96),
     HopperConfig(tile=(128, 192, 64), out_dtype="float32", schedule="hilbert", group=2),
 ]
 
@@ -110,6 +120,39 @@ MORE = [
 def test_more_configurations_are_right(config):
     is_right(config, *waves(config))
     is_right(config, 1, 1, 8)
+
+
+NARROW = HopperConfig(
+    tile=(128, 128, 32), stages=2, consumers=2, cluster=(1, 1), store_buffers=1, narrow=112, group=2
+)
+
+
+@pytest.mark.parametrize("n", [16, 100, 112, 128, 240, 352, 368, 600])
+def test_narrow_and_wide_tiles_beside_each_other(n):
+    """The columns of all mixtures: one tile that is not full, narrow ones alone, both."""
+    assert NARROW.keeps_half
+    is_right(NARROW, 3 * 128 - 8, n, 72)
+
+
+def test_two_rows_of_wgmma_in_a_narrow_tile():
+    """The registers of the second 64 rows lie where those of a wide tile do."""
+    config = NARROW.replace(tile=(256, 128, 32), out_dtype="float32")
+    is_right(config, 256 + 64, 240, 40)
+
+
+def test_the_epilogue_of_a_narrow_tile_sees_its_own_columns_only():
+    @nbtc.device
+    def keep(value, row, column, kept):
+        if row < kept.shape[0] and column < kept.shape[1]:
+            kept[row, column] += value
+        return value
+
+    a, b = operands(128, 352, 64, NARROW)
+    kept = np.zeros((128, 352), np.float32)
+    got = nbtc.matmul(a, b, epilogue=keep, extra=(kept,), config=NARROW)
+    want = testing.matmul_reference(a, b)
+    testing.assert_close(kept, want, tol=1e-4)  # each element once
+    testing.assert_close(got, want)
 
 
 def test_schedules_and_seeds_give_the_same_result(monkeypatch):
@@ -220,38 +263,47 @@ def test_epilogues_that_do_not_fit(function, extra, parts):
 
 
 @pytest.mark.ptxas
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_the_default_kernel(dtype):
-    compiled = gemm.compile(dtype)
+@pytest.mark.parametrize(("dtype", "narrow"), [("bfloat16", 0), ("float16", 0), ("bfloat16", 240)])
+def test_the_default_kernel(dtype, narrow):
+    compiled = gemm.compile(dtype, narrow=narrow)
     assert compiled.notes == ()
     assert compiled.resources.spill_bytes == 0
     assert compiled.count("USETMAXREG") == 2
     assert compiled.resources.registers == 168
-    loop = main_loop(compiled.sass())
-    # One k-block, or a whole lap of the four stages.
-    assert sum("HGMMA" in line for line in loop) == 4 * (1 + 4)
-    for opcode in ("MEMBAR", "LDL", "STL", "LDG", "STG", "LDS", "STS"):
-        assert not any(re.search(rf"\b{opcode}\b", line) for line in loop), opcode
+    loops = main_loops(compiled.sass())
+    assert len(loops) == (2 if narrow else 1)
+    for loop in loops:
+        # One k-block, or a whole lap of the four stages.
+        assert sum("HGMMA" in line for line in loop) == 4 * (1 + 4)
+        for opcode in ("MEMBAR", "LDL", "STL", "LDG", "STG", "LDS", "STS"):
+            assert not any(re.search(rf"\b{opcode}\b", line) for line in loop), opcode
 
 
-def main_loop(sass):
-    """Return the instructions between the last backward branch over HGMMA and its target."""
+def main_loops(sass):
+    """Return the instructions of the loops over HGMMA in which no other such loop lies."""
     lines = sass.splitlines()
     labels = {m[1]: i for i, x in enumerate(lines) if (m := re.match(r"\s*(\.L_x_\d+):", x))}
-    best = None
+    found = []
     for i, line in enumerate(lines):
         target = re.search(r"\bBRA\b.*?(\.L_x_\d+)", line)
         if target is None or labels.get(target[1], i) >= i:
             continue
         body = lines[labels[target[1]] : i + 1]
-        if any("HGMMA" in x for x in body) and (best is None or len(body) < len(best)):
-            best = body
-    assert best is not None
-    return best
+        if any("HGMMA" in x for x in body) and not any(
+            labels[target[1]] < j <= i for j, _ in found
+        ):
+            found.append((i, body))
+    assert found
+    return [body for _, body in found]
 
 
 def test_kernels_of_other_targets_are_refused():
     with pytest.raises(nbtc.errors.ArchError, match="sm_90a"):
         gemm.make_kernel(SMALL).compile(
-            *(nbtc.TensorMap,) * 3, *(types.int32,) * 3, types.none, types.Tuple(()), arch="sm_90"
+            *(nbtc.TensorMap,) * 3,
+            types.none,
+            *(types.int32,) * 3,
+            types.none,
+            types.Tuple(()),
+            arch="sm_90",
         )

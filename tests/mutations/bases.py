@@ -17,6 +17,7 @@ from mutations.kernels_copy import COPIES
 from mutations.kernels_mma import WGMMA_SMALL
 from mutations.kernels_sync import SYNCS
 from nbtc import TensorMap, testing
+from nbtc.device import scheduler
 from nbtc.gemm.config import HopperConfig
 from nbtc.gemm.hopper import make_kernel
 
@@ -93,8 +94,18 @@ def gemm(name: str, size: tuple[int, int, int], blocks: int, **choice: Any) -> B
             TensorMap.tiled(b, config.b_box, swizzle=config.b_tile.swizzle),
             TensorMap.tiled(c, config.c_box, swizzle=config.store_swizzle),
         )
+        strips = order = None
+        if config.narrow:
+            strips = TensorMap.tiled(c, config.strip_box, swizzle=config.strip_swizzle)
+            rows = -(-m // (config.tile[0] * config.cluster[0]))
+            clusters = blocks // (config.cluster[0] * config.cluster[1])
+            order = scheduler.balance(
+                rows, n, config.tile[1], config.narrow, clusters, config.group
+            ).order
         want = testing.matmul_reference(a, b.T)
-        return (*maps, *map(np.int32, size), None, ()), lambda: testing.assert_close(c, want)
+        return (*maps, strips, *map(np.int32, size), order, ()), lambda: testing.assert_close(
+            c, want
+        )
 
     ctas = config.cluster[0] * config.cluster[1]
     roles = {**GEMM_ROLES, **(CLUSTER_ROLES if ctas > 1 else CTA_ROLES)}
@@ -317,6 +328,8 @@ HOPPER_GEMMS = [
     gemm("gemm-c12", (128, 256, 192), 2, tile=(64, 128, 32), stages=4, consumers=1, cluster=(1, 2),
          dtype="float16"),
     gemm("gemm-w2", (128, 128, 192), 1, tile=(128, 64, 64), stages=2, consumers=2, cluster=(1, 1)),
+    gemm("gemm-n1", (128, 240, 160), 1, tile=(64, 128, 32), stages=3, consumers=1, cluster=(1, 1),
+         store_buffers=1, narrow=112),
     gemm("gemm-w3", (192, 64, 128), 1, tile=(192, 32, 32), stages=2, consumers=3, cluster=(1, 1),
          out_dtype="float32"),
 ]  # fmt: skip
