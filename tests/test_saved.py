@@ -8,7 +8,6 @@ import sys
 import numpy as np
 import pytest
 from numba import cuda
-from numba.cuda import types
 
 import nbtc
 from nbtc import gemm, ptxas, testing
@@ -59,8 +58,7 @@ def test_matmul_runs_a_loaded_kernel(tmp_path, monkeypatch):
     monkeypatch.setenv("NBTC_EMULATE", "1")
     monkeypatch.setenv("NBTC_CACHE_DIR", "")
     config = gemm.HopperConfig(tile=(64, 32, 32), stages=2, consumers=1, cluster=(1, 1), group=5)
-    i32 = types.int32
-    signature = (*[nbtc.TensorMap] * 3, types.none, i32, i32, i32, types.none, types.Tuple(()))
+    signature = gemm.argument_types(config)
     kernel = gemm.make_kernel(config)
     kernel.save(tmp_path / "gemm.nbtc", *signature, arch="sm_90a")
     kernel.load(tmp_path / "gemm.nbtc", *signature)

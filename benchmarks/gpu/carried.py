@@ -19,10 +19,8 @@ if __package__ in (None, ""):
     sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
     __package__ = "gpu"
 
-from numba.cuda import types
-
-from nbtc import TensorMap, tools
-from nbtc.gemm import choose, make_kernel
+from nbtc import tools
+from nbtc.gemm import HopperConfig, argument_types, choose, make_kernel
 
 from .agreement_case import ROOT
 from .common import Context, relative_error, tn
@@ -31,12 +29,10 @@ FOLDER = ROOT / "build" / "carried"
 SIZE = (4096, 4096, 4096)
 SMALL = (512, 384, 256)
 SMS = 132
-I32 = types.int32
-TYPES = (TensorMap, TensorMap, TensorMap, I32, I32, I32, types.none, types.Tuple(()))
 
 
-def _kernel(size: tuple[int, int, int], dtype: str) -> Any:
-    return make_kernel(choose(*size, dtype, dtype, "K", "K", SMS))
+def _config(size: tuple[int, int, int], dtype: str) -> HopperConfig:
+    return choose(*size, dtype, dtype, "K", "K", SMS)
 
 
 def prepare(folder: Path) -> None:
@@ -46,7 +42,9 @@ def prepare(folder: Path) -> None:
     for size in (SIZE, SMALL):
         for dtype in ("bfloat16", "float16"):
             name = f"{dtype}-{'x'.join(map(str, size))}"
-            made = _kernel(size, dtype).save(folder / f"{name}.nbtc", *TYPES, arch="sm_90a")
+            config = _config(size, dtype)
+            kernel, signature = make_kernel(config), argument_types(config)
+            made = kernel.save(folder / f"{name}.nbtc", *signature, arch="sm_90a")
             listed[name] = hashlib.sha256(made.cubin).hexdigest()
     listed["ptxas"] = str(tools.find("ptxas").version)
     (folder / "list.json").write_text(json.dumps(listed, indent=1))
@@ -66,7 +64,9 @@ def run(context: Context) -> dict[str, Any]:
     for size in (SIZE, SMALL):
         for dtype in context.library.dtypes:
             name = f"{dtype}-{'x'.join(map(str, size))}"
-            loaded = _kernel(size, dtype).load(FOLDER / f"{name}.nbtc", *TYPES)
+            config = _config(size, dtype)
+            kernel, signature = make_kernel(config), argument_types(config)
+            loaded = kernel.load(FOLDER / f"{name}.nbtc", *signature)
             digest = hashlib.sha256(loaded.cubin).hexdigest()
             m, n, k = size
             a, b = (context.library.normal(s, dtype) for s in ((m, k), (n, k)))

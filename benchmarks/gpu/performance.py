@@ -11,7 +11,6 @@ from nbtc.jit import emulating
 
 from .common import Context, hot, precompile, relative_error, tn
 
-
 SUSTAINED = 200
 """Milliseconds of a batch that is as long as a card needs to settle at its clock."""
 

@@ -18,6 +18,7 @@ def configurations(dtype: str) -> dict[str, HopperConfig | str]:
     for stages in range(1, 7):
         wanted[f"128x256x64, {stages} stages"] = {"stages": stages}
         wanted[f"128x128x64, {stages} stages"] = {"stages": stages, "tile": (128, 128, 64)}
+    wanted["128x256x64, narrow=240"] = {"narrow": 240}
     for consumers, tile in ((1, (64, 256, 64)), (2, (128, 256, 64)), (3, (192, 192, 64))):
         name = f"{consumers} consumers, {tile[0]}x{tile[1]}x64"
         wanted[name] = {"consumers": consumers, "tile": tile, "stages": 3}

@@ -12,7 +12,7 @@ from nbtc.errors import ArchError
 from nbtc.gemm import blackwell
 from nbtc.gemm.blackwell_config import BlackwellConfig
 from nbtc.gemm.config import HopperConfig
-from nbtc.gemm.hopper import make_kernel
+from nbtc.gemm.hopper import argument_types, make_kernel
 from nbtc.gemm.matmul import choose
 from nbtc.gemm.matmul import matmul as _matmul
 from nbtc.gemm.quantized import Quantized, quantize
@@ -24,6 +24,7 @@ __all__ = [
     "BlackwellConfig",
     "HopperConfig",
     "Quantized",
+    "argument_types",
     "choose",
     "compile",
     "make_kernel",
@@ -62,9 +63,4 @@ def compile(dtype: Any = "bfloat16", arch: str = "sm_90a", **parameters: Any) ->
     if target != "sm_90a":
         raise ArchError(f"gemm.compile: no kernel for {target}; take {' or '.join(TARGETS)}")
     config = HopperConfig(dtype=dtype, **parameters)
-    strips = TensorMap if config.narrow else types.none
-    order = types.UniTuple(i32, 3) if config.narrow else types.none
-    if config.schedule == "hilbert":
-        order = types.Array(i32, 1, "C")
-    arguments = (TensorMap, TensorMap, TensorMap, strips, i32, i32, i32, order, extra)
-    return make_kernel(config).compile(*arguments, arch=target)
+    return make_kernel(config).compile(*argument_types(config), arch=target)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from numba import cuda
+from numba.cuda import types
 from numba.cuda.types import int32, uint16, uint32, uint64
 
 from nbtc.device import epilogue, math32, mma, pipeline, scheduler, unroll
@@ -21,6 +22,7 @@ from nbtc.gemm.config import EVICT_NORMAL, LAST_USE, POLICIES, HopperConfig
 from nbtc.intrinsics import cluster, fence, mbarrier, sync, tensormap, tma, wgmma
 from nbtc.jit import Kernel, device, jit
 from nbtc.ptx import registers
+from nbtc.tensormap import TensorMap
 
 
 def make_kernel(config: HopperConfig, function: Callable[..., Any] | None = None) -> Kernel:
@@ -38,6 +40,23 @@ def make_kernel(config: HopperConfig, function: Callable[..., Any] | None = None
             product itself.
     """
     return _make_kernel(config, function)
+
+
+def argument_types(config: HopperConfig, extra: tuple[Any, ...] = ()) -> tuple[Any, ...]:
+    """Return the types of the kernel's arguments, to compile, save or load it without arrays.
+
+    Args:
+        config: the configuration.
+        extra: Numba types of what the epilogue takes.
+    """
+    i32 = types.int32
+    strips, order = types.none, types.none
+    if config.narrow:
+        strips, order = TensorMap, types.UniTuple(i32, 3)
+    elif config.schedule == "hilbert":
+        order = types.Array(i32, 1, "C")
+    maps = (TensorMap, TensorMap, TensorMap, strips)
+    return (*maps, i32, i32, i32, order, types.Tuple(extra))
 
 
 @functools.lru_cache(maxsize=256)

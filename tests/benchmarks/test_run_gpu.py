@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 import run_gpu
-from gpu import common, correctness, libraries, performance, sanitizer, sweep
+from gpu import carried, common, correctness, libraries, performance, sanitizer, sweep
 
 import nbtc
 from nbtc import testing
@@ -184,3 +184,15 @@ def test_the_sanitizer_does_not_hang(tmp_path, monkeypatch):
     program.chmod(0o755)
     monkeypatch.setattr(sanitizer, "SHORTEST", 0.2)
     assert sanitizer.check(str(program), "memcheck", 0.3)["status"] == "timeout"
+
+
+@pytest.mark.ptxas
+def test_kernels_to_carry_are_saved_with_the_hash_of_their_code(tmp_path, monkeypatch):
+    monkeypatch.setattr(carried, "SIZE", (4096, 256, 64))
+    carried.prepare(tmp_path)
+    listed = json.loads((tmp_path / "list.json").read_text())
+    names = [name for name in listed if name != "ptxas"]
+    assert len(names) == 4
+    for name in names:
+        assert len(listed[name]) == 64
+        assert (tmp_path / f"{name}.nbtc").stat().st_size > 10_000

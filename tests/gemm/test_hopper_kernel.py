@@ -299,11 +299,4 @@ def main_loops(sass):
 
 def test_kernels_of_other_targets_are_refused():
     with pytest.raises(nbtc.errors.ArchError, match="sm_90a"):
-        gemm.make_kernel(SMALL).compile(
-            *(nbtc.TensorMap,) * 3,
-            types.none,
-            *(types.int32,) * 3,
-            types.none,
-            types.Tuple(()),
-            arch="sm_90",
-        )
+        gemm.make_kernel(SMALL).compile(*gemm.argument_types(SMALL), arch="sm_90")
