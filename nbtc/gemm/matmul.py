@@ -253,7 +253,10 @@ class _Plan:
         ]
         if config.narrow:
             maps.append((2, c, True, config.strip_box, config.strip_swizzle, "out"))
-        self.descriptions = [(operand, arrays.describe(*rest)) for operand, *rest in maps]
+        self.descriptions = [
+            (operand, arrays.describe(view, rows, box, swizzle, name))
+            for operand, view, rows, box, swizzle, name in maps
+        ]
         self.sizes = (np.int32(self.m), np.int32(self.n), np.int32(self.k))
         self.maps = arrays.Recent(64)
         self.bound = arrays.Recent(64)
