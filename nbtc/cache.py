@@ -61,11 +61,18 @@ def _environment() -> tuple[str, ...]:
     return (f"python={sys.version_info[:3]}", *versions, f"nbtc={_own_code()}")
 
 
-def _own_code() -> str:
-    """Hash nbtc's own modules that turn Python into PTX; a version number misses edits to them."""
-    here = Path(__file__).parent
-    files = sorted(here.glob("ptx/*.py"))
+def _own_code(here: Path = Path(__file__).parent) -> str:
+    """Hash nbtc's own modules that turn Python into PTX; a version number misses edits to them.
+
+    What a kernel refers to is followed through functions, but not into the methods of classes, with
+    which staged functions of ``device`` and ``layout`` work.
+
+    Args:
+        here: the package's folder.
+    """
+    files = [f for part in ("ptx", "device", "layout") for f in sorted(here.glob(f"{part}/*.py"))]
     names = (
+        "dtypes",
         "numba_compat",
         "constants_pass",
         "compile",
@@ -78,7 +85,7 @@ def _own_code() -> str:
     files += [here / f"{name}.py" for name in names]
     digest = hashlib.sha256()
     for file in files:
-        digest.update(file.name.encode())
+        digest.update(file.relative_to(here).as_posix().encode())
         digest.update(file.read_bytes())
     return digest.hexdigest()
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import inspect
 import os
 import subprocess
 import sys
 import textwrap
 import types
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +18,9 @@ import pytest
 from nbtc import cache, device, fingerprint, jit
 from nbtc.arch import parse
 from nbtc.compile import CompileOptions, key_of
+from nbtc.device import epilogue
+from nbtc.dtypes import Dtype
+from nbtc.layout.matrix_descriptor import OperandTile
 from nbtc.numba_compat import KernelBounds
 
 
@@ -187,6 +192,24 @@ def test_line_table_is_in_the_key(tmp_path):
     moved = _module(tmp_path, "nbtc_test_lines", "\n\n" + source)
     made = moved.kernel.compile("int32[::1]", arch="sm_90a")
     assert not made.from_cache, "findings would show the old lines"
+
+
+def test_methods_that_staged_functions_use_are_in_the_key(tmp_path):
+    """Classes of nbtc are known by name, so the text of their modules counts."""
+    package = Path(cache.__file__).parent
+    copy = tmp_path / "nbtc"
+    for source in package.rglob("*.py"):
+        target = copy / source.relative_to(package)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(source.read_bytes())
+    before = cache._own_code(copy)
+    assert before == cache._own_code()
+    for cls in (epilogue._Shape, OperandTile, Dtype):
+        edited = copy / Path(inspect.getfile(cls)).relative_to(package)
+        edited.write_text(edited.read_text() + "\n")
+        after = cache._own_code(copy)
+        assert after != before, cls
+        before = after
 
 
 def test_damaged_files_are_misses(folder):

@@ -201,8 +201,13 @@ def balance(rows: int, columns: int, wide: int, narrow: int, clusters: int, grou
         group: tile rows in a raster group.
 
     Raises:
-        LayoutError: the widths do not fit together, or a row has too many tiles.
+        LayoutError: a number is not positive, the widths do not fit together, or a row has too
+            many tiles.
     """
+    counts = {"rows": rows, "columns": columns, "clusters": clusters, "group": group}
+    for name, value in counts.items():
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+            raise LayoutError(f"scheduler.balance: {name}={value!r}; must be an integer >= 1")
     unit = wide - narrow
     if unit < 1 or wide % unit or narrow < unit:
         raise LayoutError(

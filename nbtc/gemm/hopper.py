@@ -18,6 +18,7 @@ from numba.cuda.types import int32, uint16, uint32, uint64
 
 from nbtc.device import epilogue, math32, mma, pipeline, scheduler, unroll
 from nbtc.device import shared_numba as _shared_numba  # noqa: F401 - teaches Numba layouts
+from nbtc.errors import LaunchError
 from nbtc.gemm.config import EVICT_NORMAL, LAST_USE, POLICIES, HopperConfig
 from nbtc.intrinsics import cluster, fence, mbarrier, sync, tensormap, tma, wgmma
 from nbtc.jit import Kernel, device, jit
@@ -38,7 +39,11 @@ def make_kernel(config: HopperConfig, function: Callable[..., Any] | None = None
         config: tile, stages, cluster and the rest.
         function: epilogue, a device function of (value, row, column, *extra); None stores the
             product itself.
+
+    Raises:
+        LaunchError: ``config`` is of another kind.
     """
+    _check_config("make_kernel", config)
     return _make_kernel(config, function)
 
 
@@ -48,7 +53,16 @@ def argument_types(config: HopperConfig, extra: tuple[Any, ...] = ()) -> tuple[A
     Args:
         config: the configuration.
         extra: Numba types of what the epilogue takes.
+
+    Raises:
+        LaunchError: an argument is of another kind.
     """
+    _check_config("argument_types", config)
+    if not isinstance(extra, tuple) or not all(isinstance(x, types.Type) for x in extra):
+        raise LaunchError(
+            f"gemm.argument_types: extra={extra!r}; needs a tuple of Numba types, such as "
+            "(types.float32[::1],)"
+        )
     i32 = types.int32
     strips, order = types.none, types.none
     if config.narrow:
@@ -57,6 +71,13 @@ def argument_types(config: HopperConfig, extra: tuple[Any, ...] = ()) -> tuple[A
         order = types.Array(i32, 1, "C")
     maps = (TensorMap, TensorMap, TensorMap, strips)
     return (*maps, i32, i32, i32, order, types.Tuple(extra))
+
+
+def _check_config(name: str, config: Any) -> None:
+    if not isinstance(config, HopperConfig):
+        raise LaunchError(
+            f"gemm.{name}: config is {type(config).__name__}, needs a nbtc.gemm.HopperConfig"
+        )
 
 
 @functools.lru_cache(maxsize=256)

@@ -444,6 +444,14 @@ def test_widths_that_do_not_fit_together(wide, narrow):
         scheduler.balance(4, 4096, wide, narrow, 66, 8)
 
 
+@pytest.mark.parametrize("name", ["rows", "columns", "clusters", "group"])
+@pytest.mark.parametrize("value", [0, -1, 1.5, True])
+def test_counts_of_a_balance(name, value):
+    counts = {"rows": 4, "columns": 512, "clusters": 3, "group": 8, name: value}
+    with pytest.raises(LayoutError, match=rf"balance: {name}={value}; must be an integer >= 1"):
+        scheduler.balance(wide=128, narrow=112, **counts)
+
+
 def test_more_tiles_than_are_worth_a_search_are_balanced_at_once():
     start = time.perf_counter()
     found = scheduler.balance(4000, 1_000_000, 256, 240, 66, 8)

@@ -6,9 +6,10 @@ import itertools
 
 import numpy as np
 import pytest
+from numba.cuda import types
 
 from nbtc import gemm
-from nbtc.errors import DtypeError, LayoutError
+from nbtc.errors import DtypeError, LaunchError, LayoutError
 from nbtc.gemm import HopperConfig
 
 SMALL = {"tile": (64, 32, 32), "stages": 2, "consumers": 1, "cluster": (1, 1)}
@@ -105,6 +106,21 @@ def test_spellings_of_the_same_configuration_are_one():
     assert given == named
     assert hash(given) == hash(named)
     assert gemm.make_kernel(given) is gemm.make_kernel(named)
+
+
+@pytest.mark.parametrize("function", [gemm.make_kernel, gemm.argument_types])
+@pytest.mark.parametrize("config", [None, "bfloat16", gemm.BlackwellConfig()])
+def test_what_takes_a_configuration_says_of_which_kind(function, config):
+    with pytest.raises(LaunchError) as caught:
+        function(config)
+    message = f"gemm.{function.__name__}: config is {type(config).__name__}, needs a "
+    assert message + "nbtc.gemm.HopperConfig" in str(caught.value)
+
+
+@pytest.mark.parametrize("extra", [types.float32, [types.float32], (3,)])
+def test_extra_types_are_a_tuple_of_types(extra):
+    with pytest.raises(LaunchError, match="needs a tuple of Numba types"):
+        gemm.argument_types(HopperConfig(), extra)
 
 
 def test_replace_checks_again_and_picks_registers_again():
