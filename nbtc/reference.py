@@ -1,6 +1,7 @@
-"""The reference pages: instructions, from their declarations, and building blocks of kernels.
+"""The reference pages: instructions, building blocks of kernels, and what runs on the host.
 
-``python -m nbtc.reference`` writes ``docs/reference.md`` and ``docs/building-blocks.md``;
+``python -m nbtc.reference`` writes ``docs/reference.md`` from declarations, and
+``docs/building-blocks.md`` and ``docs/host.md`` from docstrings;
 ``--check`` fails if those files are not what declarations and docstrings say.
 """
 
@@ -12,7 +13,7 @@ import inspect
 import pkgutil
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,16 +22,21 @@ from numba.cuda import types
 
 import nbtc.device
 import nbtc.intrinsics
+from nbtc import emulator, gemm, testing
 from nbtc.arch import requirement_text
 from nbtc.device_function import DeviceFunction
+from nbtc.jit import Kernel, device, jit
+from nbtc.launch import Configured
 from nbtc.ptx import conformance, registers
 from nbtc.ptx.kinds import Kind, Regs
 from nbtc.ptx.spec import REGISTRY, Instruction, Modifier, Operand
 from nbtc.routine import Routine
+from nbtc.tensormap import TensorMap
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGE = DOCS / "reference.md"
 BLOCKS = DOCS / "building-blocks.md"
+HOST = DOCS / "host.md"
 
 _HEAD = """\
 # Instructions
@@ -52,6 +58,16 @@ What kernels are made of beside single [instructions](reference.md):
 `from nbtc.device import pipeline`, then `pipeline.wait(...)` in a kernel (`registers` comes from
 `nbtc.ptx`). Functions marked *host* run before the kernel is compiled; the others are called from
 kernels and helpers.
+"""
+
+
+_HOST_HEAD = """\
+# On the host
+
+Written by `python -m nbtc.reference` from docstrings; do not edit.
+
+What a program calls: kernels and their launches, tensor maps, ready-made products, the emulator,
+and helpers for tests and measurements.
 """
 
 
@@ -205,11 +221,15 @@ def _block_modules() -> dict[str, ModuleType]:
 
 
 def _block(module: str, name: str, value: Any) -> str:
-    text, arguments = _split(value.__doc__ or "")
     host = "" if isinstance(value, Routine | DeviceFunction) else " (host)"
+    return _described(f"{module}.{name}", value, host)
+
+
+def _described(name: str, value: Any, mark: str = "") -> str:
+    text, arguments = _split(value.__doc__ or "")
     signature = "" if inspect.isclass(value) and not arguments else _plain_signature(value)
-    call = f"```python\n{module}.{name}{signature}\n```"
-    parts = [f"### {module}.{name}{host}", call, _listed(text)]
+    call = f"```python\n{name}{signature}\n```"
+    parts = [f"### {name}{mark}", call, _listed(text)]
     if arguments:
         rows = [
             f"| `{key}` | {meaning} |".replace("\\|", "|") for key, meaning in arguments.items()
@@ -222,7 +242,7 @@ def _listed(text: str) -> str:
     """Return a docstring with the entries of its sections as list items."""
     lines, section = [], False
     for line in text.splitlines():
-        entry = re.match(r"(\w+): (.*)", line)
+        entry = re.match(r"(\w+(?:, \w+)*): (.*)", line)
         if line in ("Attributes:", "Raises:"):
             section = True
             lines += [line, ""]
@@ -238,7 +258,11 @@ def _listed(text: str) -> str:
 
 def _plain_signature(value: Any) -> str:
     signature = inspect.signature(value)
-    bare = [p.replace(annotation=inspect.Parameter.empty) for p in signature.parameters.values()]
+    bare = [
+        p.replace(annotation=inspect.Parameter.empty)
+        for name, p in signature.parameters.items()
+        if name != "self"
+    ]
     return str(inspect.Signature(bare))
 
 
@@ -256,6 +280,57 @@ def blocks_page() -> str:
     return "\n\n".join(p.strip() for p in parts) + "\n"
 
 
+def host() -> dict[str, dict[str, Any]]:
+    """Return what programs call, by section, then by name: functions, classes, their methods."""
+    sections: dict[str, dict[str, Any]] = {
+        "nbtc": {
+            "nbtc.jit": jit,
+            "nbtc.device": device,
+            **_methods("kernel", Kernel, ("compile", "emulate", "save", "load")),
+            **_methods("kernel[grid, block, stream]", Configured, ("bind", "emulate")),
+            "nbtc.TensorMap": TensorMap,
+            **_methods("TensorMap", TensorMap),
+            "nbtc.Compiled": nbtc.Compiled,
+            **_methods("compiled", nbtc.Compiled),
+            "nbtc.matmul": nbtc.matmul,
+        }
+    }
+    for module in (gemm, emulator, testing):
+        name = module.__name__.split(".")[-1]
+        found = {f"{name}.{key}": vars(module)[key] for key in module.__all__}
+        sections[name] = {
+            key: value
+            for key, value in found.items()
+            if callable(value) and value is not nbtc.matmul
+        }
+    return sections
+
+
+def _methods(prefix: str, cls: type, names: Sequence[str] = ()) -> dict[str, Any]:
+    """Return public methods with an explanation, those in ``names`` if any are given."""
+    return {
+        f"{prefix}.{name}": getattr(cls, name)
+        for name, value in vars(cls).items()
+        if not name.startswith("_")
+        and (name in names or not names)
+        and callable(getattr(cls, name))
+        and getattr(value, "__doc__", "")
+    }
+
+
+def host_page() -> str:
+    """Return the page of what runs on the host."""
+    sections = host()
+    index = [
+        f"- [{name}](#{name}): {', '.join(f'`{key}`' for key in own)}"
+        for name, own in sections.items()
+    ]
+    parts = [_HOST_HEAD, "\n".join(index)]
+    for name, own in sections.items():
+        parts += [f"## {name}", *(_described(key, value) for key, value in own.items())]
+    return "\n\n".join(p.strip() for p in parts) + "\n"
+
+
 def main(arguments: Iterable[str] | None = None) -> int:
     """Write the pages, or compare them; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m nbtc.reference", description=__doc__)
@@ -263,7 +338,8 @@ def main(arguments: Iterable[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, default=DOCS, help="folder of the pages")
     options = parser.parse_args(None if arguments is None else list(arguments))
     stale = 0
-    for made, name in ((page, PAGE.name), (blocks_page, BLOCKS.name)):
+    pages = ((page, PAGE.name), (blocks_page, BLOCKS.name), (host_page, HOST.name))
+    for made, name in pages:
         path, text = options.output / name, made()
         if options.check:
             if not path.exists() or path.read_text() != text:

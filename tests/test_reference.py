@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nbtc import reference
+from nbtc import emulator, gemm, reference, testing
 
 
 @pytest.fixture(scope="module")
@@ -79,3 +79,24 @@ def test_check_tells_a_stale_page(
         assert reference.main(["--check", "--output", str(output)]) == 1
         assert f"{name} is out of date" in capsys.readouterr().err
         page.write_text(text)
+
+
+def test_the_page_of_the_host_is_current() -> None:
+    assert reference.HOST.read_text() == reference.host_page(), "run python -m nbtc.reference"
+
+
+def test_everything_public_is_on_the_page_of_the_host() -> None:
+    entries = re.findall(r"^### (.+)$", reference.host_page(), re.MULTILINE)
+    wanted = {f"gemm.{name}" for name in gemm.__all__ if callable(getattr(gemm, name))}
+    wanted |= {f"emulator.{name}" for name in emulator.__all__}
+    wanted |= {f"testing.{name}" for name in testing.__all__}
+    wanted -= {"gemm.matmul"}
+    wanted |= {"nbtc.matmul", "nbtc.jit", "nbtc.TensorMap", "TensorMap.tiled", "kernel.compile"}
+    assert wanted <= set(entries)
+    assert len(entries) == len(set(entries))
+
+
+def test_every_entry_of_the_host_says_something() -> None:
+    for entry in reference.host_page().split("\n### ")[1:]:
+        text = entry.split("```")[2].strip()
+        assert len(text) > 20, entry
