@@ -14,7 +14,8 @@ import numpy as np
 
 from . import access, access_shared, arith, convert, floats
 from .flow import undefined_reads
-from .machine import LANES, find_handler
+from .handlers import find_handler
+from .machine import LANES
 from .program import (
     Block,
     Function,

@@ -18,9 +18,9 @@ from . import warp_ops  # noqa: F401  (registers its handlers)
 from .arguments import pack_arguments
 from .findings import Report, plain_name, user_first
 from .float64_use import advise_float64
+from .hooks import Hooks
 from .launched import EngineMachine
 from .loader import load
-from .machine import Hooks
 from .program import Function, Module
 
 _POLICIES = ("random", "earliest", "latest")

@@ -13,6 +13,7 @@ from nbtc.layout.shared_pieces import SharedPiece
 
 from ..errors import EmulatorError
 from .findings import Report
+from .hooks import Hooks
 from .loader import Program
 from .machine import (
     LANES,
@@ -21,7 +22,6 @@ from .machine import (
     AsyncOp,
     Cluster,
     Cta,
-    Hooks,
     Machine,
     MemoryFault,
     Stop,

@@ -4,10 +4,10 @@ Who does what
 -------------
 * The engine (`parser`, `codegen`, `memory`, `simt`, `engine`) runs ordinary instructions itself:
   arithmetic, logic, conversions, loads, stores, atomics, shuffles, votes, branches, calls.
-* Every other instruction goes to a *handler*, a plain function registered with `handler`. Modules
-  named ``nbtc.emulator.sync_*`` are imported by the engine before the first launch so that their
-  registrations take effect.
-* The checks live behind `Hooks`. The engine gets its hooks from
+* Every other instruction goes to a *handler*, a plain function registered with
+  ``handlers.handler``. Modules named ``nbtc.emulator.sync_*`` are imported by the engine before
+  the first launch so that their registrations take effect.
+* The checks live behind ``hooks.Hooks``. The engine gets its hooks from
   ``nbtc.emulator.race.create_hooks(machine, checks)``; the default `Hooks` does nothing.
 * Results go to ``machine.report`` (class ``Report`` of ``findings.py``) through `Machine.finding`.
 
@@ -59,9 +59,8 @@ from .shared_names import address_text
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Iterable
 
-    from .clocks import Access, Conflict
+    from .hooks import Hooks
     from .memory import GlobalMemory, Region, SharedMemory
     from .program import Module
 
@@ -156,116 +155,6 @@ class AsyncOp:
     def describe(self) -> str:
         """Say what this operation does, for deadlock reports."""
         return "an asynchronous operation"
-
-
-class Hooks:
-    """Checks called by the engine; this base does nothing. Implemented by ``race.py``.
-
-    ``offsets`` (int64[32]) are byte offsets inside ``target``. ``mask`` is bool[32], or None when
-    all 32 lanes access; offsets of lanes outside the mask are meaningless. ``size`` is bytes per
-    lane (vector accesses are one call with the whole size, up to 32). ``target`` is the `Cta` that
-    owns the shared memory (``space == "shared"``) or the `Region` (``space == "global"``). Calls
-    come *before* the bytes are read or written. Local, param and const accesses are not reported.
-    ``ins.sem``/``ins.scope`` tell weak/relaxed/acquire/release/volatile.
-    """
-
-    #: the engine skips load/store/atomic calls when False
-    wants_memory = False
-
-    def begin(self, machine: Machine) -> None:
-        """Start of a launch (report, regions and module are ready)."""
-
-    def start_cluster(self, cluster: Cluster) -> None:
-        """All CTAs and warps of the cluster exist, none has run."""
-
-    def load(
-        self,
-        warp: Warp,
-        space: str,
-        target: Any,
-        offsets: np.ndarray,
-        size: int,
-        mask: np.ndarray | None,
-        ins: Instruction,
-    ) -> None:
-        """A generic-proxy load."""
-
-    def store(
-        self,
-        warp: Warp,
-        space: str,
-        target: Any,
-        offsets: np.ndarray,
-        size: int,
-        mask: np.ndarray | None,
-        ins: Instruction,
-        rows: np.ndarray | None = None,
-    ) -> None:
-        """A generic-proxy store; ``rows`` are the bytes of a matrix store, row by row."""
-
-    def atomic(
-        self,
-        warp: Warp,
-        space: str,
-        target: Any,
-        offsets: np.ndarray,
-        size: int,
-        mask: np.ndarray | None,
-        ins: Instruction,
-    ) -> None:
-        """A generic-proxy atom or red."""
-
-    def conflicts(
-        self,
-        found: Iterable[Conflict],
-        access: Access,
-        warp: Warp,
-        ins: Instruction,
-        *,
-        space: str,
-        target: Any,
-        place_text: str = "",
-        late: Callable[[Access], bool] | None = None,
-    ) -> None:
-        """What a shadow found about one access of an asynchronous unit."""
-
-    def warp_sync(self, warp: Warp, lanes: np.ndarray, ins: Instruction) -> None:
-        """``bar.warp.sync``, shuffles, votes, match, redux: ``lanes`` (bool[32]) met."""
-
-    def touch(self, warp: Warp, ins: Instruction, reads: int, writes: int) -> None:
-        """Instruction ``ins`` is about to read/write 32-bit registers inside ``warp.watch``.
-
-        ``reads``/``writes`` are bit masks of register rows, already intersected with the watch.
-        Called before the generated code that contains ``ins`` runs (the values may be written back
-        here). Instructions that go to handlers are reported too, except those whose opcode was
-        registered with ``touches=False``.
-        """
-
-    def exit_lanes(self, warp: Warp, lanes: np.ndarray) -> None:
-        """Lanes ended (``ret`` of the entry, ``exit``); ``warp.live`` is already updated."""
-
-    def exit_cta(self, cta: Cta) -> None:
-        """The last lane of a CTA ended. Outstanding async operations are still queued."""
-
-    def end_cluster(self, cluster: Cluster) -> None:
-        """All CTAs of the cluster ended and its async operations are drained."""
-
-    def deadlock(
-        self, machine: Machine, waiting: list[tuple[Path, Wait]], spinning: list[Path]
-    ) -> None:
-        """Nothing can make progress: report it (``machine.finding``). The launch ends after it."""
-        names = "; ".join(
-            f"CTA {p.warp.cta.ctaid} warp {p.warp.index}: {w.describe()}" for p, w in waiting[:8]
-        )
-        machine.finding(
-            "deadlock",
-            f"no warp can make progress: {names}",
-            ins=waiting[0][1].ins if waiting else spinning[0].spin_ins,
-            warp=waiting[0][0].warp if waiting else spinning[0].warp,
-        )
-
-    def end(self, machine: Machine) -> None:
-        """End of the launch (also after a fatal finding)."""
 
 
 class Machine:
@@ -605,58 +494,6 @@ class Warp:
         return chain
 
 
-# -- registry -------------------------------------------------------------------------------
-
-
-class HandlerEntry:
-    """A registered handler with its flags."""
-
-    __slots__ = ("always", "check", "function", "touches")
-
-    def __init__(
-        self, function: Callable, check: Callable | None, always: bool, touches: bool
-    ) -> None:
-        """Store the function and flags."""
-        self.function, self.check, self.always, self.touches = function, check, always, touches
-
-
-_HANDLERS: dict[str, HandlerEntry] = {}
-
-
-def handler(
-    *names: str,
-    check: Callable[[Instruction], None] | None = None,
-    always: bool = False,
-    touches: bool = True,
-) -> Callable[[Callable], Callable]:
-    """Register a handler for opcodes that start with one of the dotted ``names``.
-
-    Args:
-        *names: dotted prefixes, for example ``"mbarrier.arrive"``.
-        check: called once per instruction when its function is first compiled; parse modifiers
-            into ``ins.info`` and call ``ins.unmodelled(...)`` for forms that are not modelled.
-        always: call the handler even if the guard leaves no active lane.
-        touches: report reads and writes of watched registers to `Hooks.touch` (False for
-            wgmma instructions that may name registers in flight).
-    """
-
-    def register(function: Callable) -> Callable:
-        for name in names:
-            _HANDLERS[name] = HandlerEntry(function, check, always, touches)
-        return function
-
-    return register
-
-
-def find_handler(ins: Instruction) -> HandlerEntry | None:
-    """Find the handler of an instruction by its longest registered dotted prefix."""
-    for end in range(len(ins.parts), 0, -1):
-        entry = _HANDLERS.get(".".join(ins.parts[:end]))
-        if entry is not None:
-            return entry
-    return None
-
-
 __all__ = [
     "FULL",
     "LANE",
@@ -673,7 +510,6 @@ __all__ = [
     "Cluster",
     "Cta",
     "Frame",
-    "Hooks",
     "Imm",
     "Instruction",
     "Machine",
@@ -689,6 +525,4 @@ __all__ = [
     "Vec",
     "Wait",
     "Warp",
-    "find_handler",
-    "handler",
 ]

@@ -11,7 +11,8 @@ import numpy as np
 from .box_advice import check_all_boxes
 from .cas_guess import split_guesses
 from .clocks import Access, AccessTable, Agents, Clock, Conflict, FenceLog, join
-from .machine import Hooks, Instruction
+from .hooks import Hooks
+from .machine import Instruction
 from .race_places import lane_bits, place, related, where
 from .race_report import Wording
 from .shadow import ByteShadow, PagedShadow

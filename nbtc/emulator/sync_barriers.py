@@ -9,7 +9,8 @@ import numpy as np
 
 from .clocks import Clock, join
 from .findings import BarrierInfo
-from .machine import Wait, handler
+from .handlers import handler
+from .machine import Wait
 from .race import AT_CLUSTER_START, AT_LANES_EXIT, lane_bits, related, where
 
 if TYPE_CHECKING:

@@ -24,7 +24,8 @@ from .bulk_copies import (
 )
 from .bulk_groups import GroupWait
 from .clocks import Access, happened
-from .machine import SHARED_BASE, MemoryFault, Wait, handler
+from .handlers import handler
+from .machine import SHARED_BASE, MemoryFault, Wait
 from .race import AT_CTA_EXIT, where
 from .sync_tensormap import read_tensor_map
 from .units import UnitFault, tma

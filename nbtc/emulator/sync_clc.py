@@ -8,7 +8,8 @@ import numpy as np
 
 from .bulk_copies import shared_write
 from .clocks import Access
-from .machine import AsyncOp, Sink, Vec, handler
+from .handlers import handler
+from .machine import AsyncOp, Sink, Vec
 from .mbarrier import CopyRecord
 from .race import related, where
 from .sync_mbarrier import use_mbarrier

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .clocks import Access, FenceLog
-from .machine import AsyncOp, Wait, handler
+from .handlers import handler
+from .machine import AsyncOp, Wait
 from .race import lane_bits, region_sync, where
 from .sync_mbarrier import _targets, use_mbarrier
 

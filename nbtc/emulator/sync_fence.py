@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .machine import Wait, handler
+from .handlers import handler
+from .machine import Wait
 from .race import AT_CLUSTER_START, lane_bits, where
 
 if TYPE_CHECKING:

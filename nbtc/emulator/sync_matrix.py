@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .machine import Vec, handler
+from .handlers import handler
+from .machine import Vec
 from .sync_barriers import check_converged
 from .units import UnitFault, matrix_moves, mma_sync
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .clocks import Clock, join
-from .machine import Sink, Wait, handler
+from .handlers import handler
+from .machine import Sink, Wait
 from .mbarrier import MAX_COUNT, MBarrier
 from .race import AT_CTA_EXIT, knows_started, lane_bits, note_incoming, related, where
 from .shared_names import address_text

@@ -8,7 +8,8 @@ import numpy as np
 
 from .bulk_copies import fault
 from .clocks import Access
-from .machine import SHARED_BASE, Addr, AsyncOp, Imm, Vec, handler
+from .handlers import handler
+from .machine import SHARED_BASE, Addr, AsyncOp, Imm, Vec
 from .operand_advice import check_operand
 from .race import AT_TOUCH, related, where
 from .shared_names import span_text

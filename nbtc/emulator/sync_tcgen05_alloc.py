@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .clocks import Access, join
-from .machine import Wait, handler
+from .handlers import handler
+from .machine import Wait
 from .race import AT_CTA_EXIT, related, where
 from .sync_barriers import check_converged
 from .tensor_memory import COLUMNS, Allocation, TensorMemory, report_conflicts, tensor_memory

@@ -10,7 +10,8 @@ from nbtc.errors import TensorMapError
 from nbtc.layout.tensormap_description import TensorMapDescription
 
 from .clocks import Access, happened
-from .machine import PARAM_WINDOW, WINDOW_SIZE, handler
+from .handlers import handler
+from .machine import PARAM_WINDOW, WINDOW_SIZE
 from .race import lane_bits, region_sync, related
 from .sync_barriers import check_converged
 

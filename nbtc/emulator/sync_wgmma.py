@@ -15,7 +15,8 @@ import numpy as np
 
 from .bulk_copies import fault
 from .clocks import Access, conflict, happened
-from .machine import SHARED_BASE, AsyncOp, Vec, Wait, handler
+from .handlers import handler
+from .machine import SHARED_BASE, AsyncOp, Vec, Wait
 from .operand_advice import check_operand
 from .race import AT_CLUSTER_START, AT_DEADLOCK, AT_LANES_EXIT, AT_TOUCH, related, where
 from .shared_names import span_text

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from . import floats
-from .machine import LANE, LANES, Wait, handler
+from .handlers import handler
+from .machine import LANE, LANES, Wait
 from .program import Imm, Instruction, Operand, Pair, Sink
 from .units import matrix_moves
 
