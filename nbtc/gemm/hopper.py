@@ -33,7 +33,8 @@ def make_kernel(config: HopperConfig, function: Callable[..., Any] | None = None
     B and C with the boxes of the configuration, with narrow tiles a second map of C with its
     ``strip_box`` (None without), the sizes as int32, the order of tiles, and a tuple of what the
     epilogue takes. The order is the list of tiles of a Hilbert schedule, with narrow tiles the
-    ``order`` of ``scheduler.balance``, otherwise None.
+    ``order`` of ``scheduler.balance``, otherwise None. Sizes are 1 or more. The list is read before
+    the kernel in front has ended: that kernel must not write it.
 
     Args:
         config: tile, stages, cluster and the rest.
