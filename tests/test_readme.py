@@ -13,7 +13,7 @@ from nbtc import check
 from nbtc.errors import NbtcError
 
 ROOT = Path(__file__).resolve().parent.parent
-GENERATED = {"reference.md", "building-blocks.md"}
+GENERATED = {"reference.md", "building-blocks.md", "host.md"}
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 PAGES = [page for page in PAGES if page.name not in GENERATED]
 TEXTS = [*PAGES, *(ROOT / n for n in ("ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"))]

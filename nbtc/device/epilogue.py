@@ -95,13 +95,19 @@ def _returns_store(
     return types.none
 
 
-def _check_pieces(name: str, d: Any, dtype: Any, n: int, columns: int, buffers: int) -> None:
+def _check_pieces(
+    name: str, d: Any, dtype: Any, n: int, columns: int, buffers: int, valid: int | None = None
+) -> None:
     if canonical(dtype).name not in _STORED:
         raise DtypeError(f"epilogue.{name}: dtype={dtype!r}; legal: {', '.join(_STORED)}")
-    if not isinstance(d, types.BaseTuple) or len(d) % (n // 2):
-        raise InstructionError(f"epilogue.{name}: d is {d}, needs a multiple of {n // 2} registers")
     _check_columns(name, n, columns)
-    pieces = len(d) * 2 // columns
+    _check_valid(name, n, columns, valid)
+    per_atom = (valid or n) // 2
+    if not isinstance(d, types.BaseTuple) or len(d) % per_atom:
+        raise InstructionError(
+            f"epilogue.{name}: d is {d}, needs a multiple of {per_atom} registers"
+        )
+    pieces = len(d) // per_atom * (n // columns)
     if buffers < 1 or pieces % buffers:
         raise InstructionError(
             f"epilogue.{name}: buffers={buffers} for {pieces} pieces; each call must use every "
@@ -168,8 +174,7 @@ def _returns_write(
     d: Any, buffer: Any, free: Any, ready: Any, parity: Any, row: Any, column: Any, dtype: Any,
     n: Any, columns: Any, buffers: Any, function: Any, extra: Any, valid: Any,
 ) -> Any:  # fmt: skip
-    _check_pieces("write", d, dtype, n, columns, buffers)
-    _check_valid("write", n, columns, valid)
+    _check_pieces("write", d, dtype, n, columns, buffers, valid)
     return types.uint32
 
 
@@ -203,7 +208,7 @@ def write(
 
     Args:
         e: given by the compiler.
-        d: n / 2 float32 registers for each 64 rows.
+        d: n / 2 float32 registers for each 64 rows, or ``valid`` / 2.
         buffer: shared address of ``buffers`` pieces of 64 x ``columns`` elements.
         free: shared address of ``buffers`` mbarriers of count 1: the buffer may be written.
         ready: shared address of ``buffers`` mbarriers of count 4: the buffer holds a piece.
@@ -212,14 +217,14 @@ def write(
         row: row of the first element in C, for ``function``.
         column: column of the first element in C, for ``function``.
         dtype: element type of C.
-        n: columns of the accumulator.
+        n: columns of a tile.
         columns: columns of a piece; columns * itemsize is 32, 64 or 128 bytes.
         buffers: number of pieces in the buffer; divides the number of pieces.
         function: None, or a device function that transforms each value, see :func:`apply`.
         extra: tuple of further arguments of ``function``.
-        valid: None, or how many of the n columns hold results: the last piece of each 64 rows is
-            then written as strips of 64 x 16 elements after each other, swizzled to their own rows,
-            and those beyond ``valid`` are neither transformed nor to be stored.
+        valid: None, or how many of the n columns there are, where tiles of two widths have as many
+            pieces: the last piece of each 64 rows is then written as strips of 64 x 16 elements
+            after each other, swizzled to their own rows, and those beyond ``valid`` are not.
 
     Returns:
         The parity for the next call.
@@ -235,10 +240,10 @@ def _returns_half(
     d: Any, buffer: Any, free: Any, ready: Any, parity: Any, row: Any, column: Any, dtype: Any,
     n: Any, columns: Any, buffers: Any, function: Any, extra: Any, valid: Any,
 ) -> Any:  # fmt: skip
-    _check_pieces("write_half", d, dtype, n, columns, buffers)
-    _check_valid("write_half", n, columns, valid)
-    _check_halves("write_half", dtype, len(d) * 2, columns, buffers)
-    return types.UniTuple(types.uint32, len(d) // 4)
+    _check_pieces("write_half", d, dtype, n, columns, buffers, valid)
+    elements = len(d) // ((valid or n) // 2) * n
+    _check_halves("write_half", dtype, elements, columns, buffers)
+    return types.UniTuple(types.uint32, elements // 8)
 
 
 def _check_halves(name: str, dtype: Any, elements: int, columns: int, buffers: int) -> None:
@@ -267,7 +272,7 @@ def write_half(
 
     Args:
         e: given by the compiler.
-        d: n / 2 float32 registers for each 64 rows; free for the next tile on return.
+        d: n / 2 float32 registers for each 64 rows, or ``valid`` / 2; free on return.
         buffer: as for :func:`write`, and so are the rest.
         free: mbarriers of count 1: the buffer may be written.
         ready: mbarriers of count 4: the buffer holds a piece.
@@ -280,10 +285,11 @@ def write_half(
         buffers: number of pieces in the buffer; half the number of pieces.
         function: None, or a device function that transforms each value.
         extra: tuple of further arguments of ``function``.
-        valid: None, or how many of the n columns hold results.
+        valid: None, or how many of the n columns there are.
 
     Returns:
-        The packed registers of the second half, uint32, two elements in each.
+        The packed registers of the second half, uint32, two elements in each; undefined ones for
+        the columns from ``valid`` to n.
     """
     pieces = _Pieces(e, d, row, column, dtype, n, columns, function, extra, valid)
     for number in range(len(pieces) // 2):
@@ -395,18 +401,13 @@ class _Pieces:
         self.e, self.row, self.column = e, row, column
         self.shape = _Shape(canonical(dtype), n, columns, valid)
         self.nbytes = self.shape.nbytes
-        self.places = [
-            (atom, first) for atom in range(len(d) * 2 // n) for first in range(0, n, columns)
-        ]
-        given = [] if isinstance(extra, tuple) or isinstance(extra.type, types.Omitted) else extra
-        transforms = not isinstance(function.type, types.NoneType | types.Omitted)
-        self.atoms = []
-        for atom in range(len(d) * 2 // n):
-            start, used = atom * n // 2, (valid or n) // 2
-            values = e.tuple(d[start : start + used])
-            if transforms:
-                values = e.inline(apply, function, values, row + 64 * atom, column, *given)
-            self.atoms.append(values)
+        self.d, self.per_atom = d, (valid or n) // 2
+        atoms = len(d) // self.per_atom
+        self.places = [(atom, first) for atom in range(atoms) for first in range(0, n, columns)]
+        self.transforms = not isinstance(function.type, types.NoneType | types.Omitted)
+        self.function, self.extra = function, extra
+        if isinstance(extra, tuple) or isinstance(extra.type, types.Omitted):
+            self.extra = ()
 
     def __len__(self) -> int:
         return len(self.places)
@@ -417,12 +418,20 @@ class _Pieces:
         return [self.column + first, self.row + 64 * atom]
 
     def registers(self, number: int) -> Any:
-        """Return the rounded registers of a piece, undefined where there are no results."""
+        """Return the rounded registers of a piece, undefined where there are no results.
+
+        They are transformed here, a piece at a time, so that what the function reads takes few
+        registers.
+        """
         atom, first = self.places[number]
-        values = self.atoms[atom][first // 2 : (first + self.shape.end(number)) // 2]
+        start = atom * self.per_atom + first // 2
+        values = self.e.tuple(self.d[start : start + self.shape.end(number) // 2])
+        if self.transforms:
+            row, column = self.row + 64 * atom, self.column + first
+            values = self.e.inline(apply, self.function, values, row, column, *self.extra)
         kind, count = types.float32, self.shape.columns // 2
         if self.shape.dtype.name != "float32":
-            values = self.e.inline(pack, self.e.tuple(values), self.shape.dtype.name)
+            values = self.e.inline(pack, values, self.shape.dtype.name)
             kind, count = types.uint32, count // 2
         missing = Value(
             self.e, kind, ir.Constant(self.e.context.get_value_type(kind), ir.Undefined)

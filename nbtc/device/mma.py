@@ -92,68 +92,6 @@ def block(
     return e.tuple([r for part in parts for r in part])
 
 
-def _check_columns(name: str, d: Any, n: Any, width: Any) -> None:
-    if not isinstance(n, int) or not isinstance(width, int) or not 8 <= width <= n or width % 8:
-        raise InstructionError(
-            f"{name}: width={width!r} of n={n!r} columns; must be a multiple of 8, at most n"
-        )
-    if not isinstance(d, types.UniTuple) or len(d) % (n // 2):
-        raise InstructionError(f"{name}: d is {d}, needs a multiple of n / 2 = {n // 2} registers")
-
-
-def _returns_columns(d: Any, n: Any, width: Any) -> Any:
-    _check_columns("mma.columns", d, n, width)
-    return types.UniTuple(d.dtype, len(d) // (n // 2) * (width // 2))
-
-
-@staged(_returns_columns, constants=("n", "width"))
-def columns(e: Emitter, d: Any, n: int, width: int) -> Any:
-    """Return the accumulators of the first ``width`` columns, the registers of a narrower wgmma.
-
-    Executed by each thread for itself; no instruction.
-
-    Args:
-        e: given by the compiler.
-        d: n / 2 registers for each 64 rows.
-        n: columns of the accumulators.
-        width: columns wanted, a legal N of wgmma.
-    """
-    starts = range(0, len(d), n // 2)
-    return e.tuple([register for start in starts for register in d[start : start + width // 2]])
-
-
-def _returns_with_columns(d: Any, part: Any, n: Any, width: Any) -> Any:
-    _check_columns("mma.with_columns", d, n, width)
-    want = _returns_columns(d, n, width)
-    if part != want:
-        raise InstructionError(
-            f"mma.with_columns: part is {part}, needs {want}: width / 2 = {width // 2} registers "
-            "for each 64 rows"
-        )
-    return d
-
-
-@staged(_returns_with_columns, constants=("n", "width"))
-def with_columns(e: Emitter, d: Any, part: Any, n: int, width: int) -> Any:
-    """Return accumulators with the first ``width`` columns of ``part``, and the others of ``d``.
-
-    Executed by each thread for itself; no instruction. A kernel with two widths keeps all
-    accumulators in the same registers in this way.
-
-    Args:
-        e: given by the compiler.
-        d: n / 2 registers for each 64 rows.
-        part: width / 2 registers for each 64 rows, as :func:`columns` returns them.
-        n: columns of the accumulators.
-        width: columns of ``part``.
-    """
-    registers = []
-    for atom, start in enumerate(range(0, len(d), n // 2)):
-        registers += part[atom * (width // 2) : (atom + 1) * (width // 2)]
-        registers += d[start + width // 2 : start + n // 2]
-    return e.tuple(registers)
-
-
 def operand_tile(mn: int, k: int, dtype: str, major: str, sm: int = 90) -> OperandTile:
     """Return the layout of an operand tile with the widest swizzle that its rows fill.
 

@@ -281,12 +281,13 @@ class HopperConfig:
         """Whether half of a tile of C waits in registers until the next tile's wgmma run.
 
         So it is where the other half fills the buffers, and pairs of 16-bit elements fit beside the
-        accumulators.
+        accumulators. A single consumer with narrow tiles writes all at once: ptxas would spill.
         """
         pieces = self.tile[0] // self.consumers // 64 * self.tile[1] // self.store_columns
         registers = self.accumulators + self.accumulators // 4 + self._beside
         return (
             self.stages > 1
+            and not (self.narrow and self.consumers == 1)
             and canonical(self.out_dtype).bits == 16
             and pieces == 2 * self.buffers
             and registers <= self.consumer_registers

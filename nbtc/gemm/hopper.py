@@ -159,19 +159,18 @@ def _make_kernel(config: HopperConfig, function: Callable[..., Any] | None) -> K
 
     a_position, b_position = position_of(A_K_MAJOR, A_SPAN), position_of(B_K_MAJOR, B_SPAN)
 
-    ACCUMULATORS = config.accumulators
-    HALF_PACKED = ACCUMULATORS // 4
+    HALF_PACKED = config.accumulators // 4
     HALVES = config.keeps_half
     LAST_STRIPS = TILE_N if BALANCED else None
 
     def consumer_of(WIDTH):
         """Return the consumer's part of one tile that is ``WIDTH`` columns wide."""
         VALID = WIDTH if BALANCED else None
+        ACCUMULATORS = WG_ROWS // 64 * WIDTH // 2
 
         @device
-        def multiply(d, index, k_block, stage, parity, consumer, target, signals):
-            """Multiply the k-block number ``index`` from ``k_block`` on; its stage is ``stage``."""
-            first = (uint32(k_block) | index) == 0
+        def multiply(d, index, stage, parity, consumer, target, signals, first):
+            """Multiply the k-block in the stage ``stage + index``."""
             stage = uint32(stage + index)
             pipeline.wait(layout.full[stage], parity)
             a = layout.a[stage] + consumer * A_WG_BYTES
@@ -192,34 +191,33 @@ def _make_kernel(config: HopperConfig, function: Callable[..., Any] | None) -> K
             return d
 
         @device
-        def consume(d, state, c_parity, k_blocks, consumer, target, signals, place, following,
+        def consume(state, c_parity, k_blocks, consumer, target, signals, place, following,
                     rows, columns, part_m, part_n, n, order, extra, later, rest):  # fmt: skip
             """Multiply a tile, write it to shared memory for another warp, and find the next."""
-            all_columns = d
-            d = mma.columns(d, TILE_N, WIDTH)
             slot = consumer * BUFFERS
+            # The first k-block alone: ptxas then sees that it reads no accumulator, which makes
+            # those of wide and narrow tiles strangers, and meets no two paths with wgmma in flight.
             previous = state.stage
-            k_block = int32(0)
+            d = registers.undefined(ACCUMULATORS)
+            d = multiply(d, uint32(0), previous, state.parity, consumer, target, signals, True)
             if HALVES and later:
-                # While the first wgmma run: the second half of the tile before.
-                d = multiply(d, uint32(0), k_block, state.stage, state.parity, consumer, target,
-                             signals)  # fmt: skip
+                # While they run: the second half of the tile before.
                 epilogue.write_rest(rest, layout.c[consumer], layout.c_free[slot],
                                     layout.c_ready[slot], c_parity, OUT_DTYPE, TILE_N, COLUMNS,
                                     BUFFERS, LAST_STRIPS)  # fmt: skip
-                state = pipeline.advance(state, STAGES)
-                k_block = int32(1)
+            state = pipeline.advance(state, STAGES)
+            k_block = int32(1)
             while k_block < k_blocks:
                 stage, parity = state.stage, state.parity
                 if RING and stage == 0 and k_blocks - k_block >= STAGES:
                     # A whole lap: stages that are constants cost no address arithmetic.
-                    d = unroll.repeat(multiply, d, STAGES, k_block, uint32(0), parity, consumer,
-                                      target, signals)  # fmt: skip
+                    d = unroll.repeat(multiply, d, STAGES, uint32(0), parity, consumer, target,
+                                      signals, False)  # fmt: skip
                     previous = uint32(STAGES - 1)
                     state = pipeline.advance_lap(state)
                     k_block = int32(k_block + STAGES)
                 else:
-                    d = multiply(d, uint32(0), k_block, stage, parity, consumer, target, signals)
+                    d = multiply(d, uint32(0), stage, parity, consumer, target, signals, False)
                     previous = stage
                     state = pipeline.advance(state, STAGES)
                     k_block = int32(k_block + 1)
@@ -230,7 +228,6 @@ def _make_kernel(config: HopperConfig, function: Callable[..., Any] | None) -> K
             d = wgmma.wait_group(d, n=0)
             if RING and signals:
                 mbarrier.arrive_remote(cluster.mapa(layout.empty[previous], target))
-            d = mma.with_columns(all_columns, d, TILE_N, WIDTH)
             if HALVES:
                 rest = epilogue.write_half(d, layout.c[consumer], layout.c_free[slot],
                                            layout.c_ready[slot], c_parity, row, column, OUT_DTYPE,
@@ -241,7 +238,7 @@ def _make_kernel(config: HopperConfig, function: Callable[..., Any] | None) -> K
                                           layout.c_ready[slot], c_parity, row, column, OUT_DTYPE,
                                           TILE_N, COLUMNS, BUFFERS, epilogue_function, extra,
                                           VALID)  # fmt: skip
-            return d, state, c_parity, rest, place
+            return state, c_parity, rest, place
 
         return consume
 
@@ -373,21 +370,19 @@ def _make_kernel(config: HopperConfig, function: Callable[..., Any] | None) -> K
             consumer = int32(sync.redux(uint32(warpgroup - 1), op="min", type="u32"))
             signals = thread % 128 < CTAS
             target = math32.mod(thread, 128)
-            # Wide and narrow tiles share the registers, which no first wgmma reads.
-            d = registers.undefined(ACCUMULATORS)
             rest = registers.undefined(HALF_PACKED, "uint32")
             c_parity = uint32(1)
             state = pipeline.consumer_start()
             while tile < tiles:
                 following = math32.minimum(math32.add(tile, step), math32.sub(tiles, 1))
                 if BALANCED and place[2] != 0:
-                    d, state, c_parity, rest, place = consume_narrow(
-                        d, state, c_parity, k_blocks, consumer, target, signals, place, following,
+                    state, c_parity, rest, place = consume_narrow(
+                        state, c_parity, k_blocks, consumer, target, signals, place, following,
                         rows, columns, part_m, part_n, n, order, extra, tile >= step,
                         rest)  # fmt: skip
                 else:
-                    d, state, c_parity, rest, place = consume(
-                        d, state, c_parity, k_blocks, consumer, target, signals, place, following,
+                    state, c_parity, rest, place = consume(
+                        state, c_parity, k_blocks, consumer, target, signals, place, following,
                         rows, columns, part_m, part_n, n, order, extra, tile >= step,
                         rest)  # fmt: skip
                 tile = math32.add(tile, step)

@@ -144,30 +144,34 @@ def written(dtype, n, columns, buffers, atoms, valids, function=None, halves=Fal
         c=shared.tile(dtype, (buffers, 64, columns), swizzle=swizzle),
         ready=shared.barriers(buffers), free=shared.barriers(buffers),
     )  # fmt: skip
-    tiles, accumulators, half = len(valids), n // 2, atoms * n // 8
+    tiles, half = len(valids), atoms * n // 8
     balanced = valids[0] is not None
     last_strips = n if balanced else None
     pieces_n, strips = n // columns, columns // 16
     pieces = atoms * pieces_n
     piece_bytes, strip_bytes = 64 * columns * kind.itemsize, 64 * 16 * kind.itemsize
 
-    @nbtc.device
-    def filled(source, row):
-        d = epilogue.apply(read, registers.zeros(accumulators), row, COLUMN, source)
-        if atoms > 1:
-            below = registers.zeros(accumulators)
-            below = epilogue.apply(read, below, row + 64, COLUMN, source)
-            d = registers.join(d, below)
-        return d
-
     def writers(valid):
+        accumulators = (n if valid is None else valid) // 2
+
         @nbtc.device
-        def write(d, parity, row, extra):
+        def filled(source, row):
+            d = epilogue.apply(read, registers.zeros(accumulators), row, COLUMN, source)
+            if atoms > 1:
+                below = registers.zeros(accumulators)
+                below = epilogue.apply(read, below, row + 64, COLUMN, source)
+                d = registers.join(d, below)
+            return d
+
+        @nbtc.device
+        def write(source, parity, row, extra):
+            d = filled(source, row)
             return epilogue.write(d, layout.c, layout.free, layout.ready, parity, row, COLUMN,
                                   dtype, n, columns, buffers, function, extra, valid)  # fmt: skip
 
         @nbtc.device
-        def write_half(d, parity, row, extra):
+        def write_half(source, parity, row, extra):
+            d = filled(source, row)
             return epilogue.write_half(d, layout.c, layout.free, layout.ready, parity, row, COLUMN,
                                        dtype, n, columns, buffers, function, extra,
                                        valid)  # fmt: skip
@@ -215,18 +219,17 @@ def written(dtype, n, columns, buffers, atoms, valids, function=None, halves=Fal
             rest = registers.undefined(half, "uint32")
             for tile in range(tiles):
                 row = int32(ROW + tile * atoms * 64)
-                d = filled(source, row)
                 if halves:
                     if tile > 0:
                         write_rest(rest, parity)
                     if tile < tiles - 1:
-                        rest = write(d, parity, row, extra)
+                        rest = write(source, parity, row, extra)
                     else:
-                        rest = write_last(d, parity, row, extra)
+                        rest = write_last(source, parity, row, extra)
                 elif tile < tiles - 1:
-                    parity = write(d, parity, row, extra)
+                    parity = write(source, parity, row, extra)
                 else:
-                    parity = write_last(d, parity, row, extra)
+                    parity = write_last(source, parity, row, extra)
             if halves:
                 write_rest(rest, parity)
 
@@ -395,6 +398,8 @@ STRIPS = r"needs whole strips of 16 that end in the last piece: a multiple of 16
          r"epilogue\.NAME: d is .*, needs a multiple of 64 registers$"),
         (64, "bfloat16", 128, 48, 2, None, InstructionError,
          r"epilogue\.NAME: columns=48 does not divide n=128$"),
+        (64, "bfloat16", 128, 64, 2, 112, InstructionError,
+         r"epilogue\.NAME: d is .*, needs a multiple of 56 registers$"),
         (64, "bfloat16", 128, 64, 3, None, InstructionError,
          r"epilogue\.NAME: buffers=3 for 2 pieces; each call must use every buffer"),
     ],
