@@ -269,14 +269,19 @@ def check(out, source, calls, n, atoms, valids, function):
         ("bfloat16", 128, 64, 2, 1, (None, None), None),
         ("float32", 64, 32, 1, 2, (None,), counted),
         ("bfloat16", 128, 64, 2, 1, (128, 80), None),
-        ("bfloat16", 128, 64, 1, 1, (112, 128), counted),
-        ("bfloat16", 256, 64, 2, 1, (240, 224), counted),
         ("float16", 128, 64, 2, 2, (96, 128), counted),
-        ("float16", 96, 32, 3, 1, (96, 80), counted),
-        ("float16", 32, 16, 2, 1, (32, 32), counted),
-        ("float32", 64, 32, 2, 1, (48, 64), None),
         ("float32", 64, 32, 2, 2, (64, 48), counted),
-        ("float32", 96, 16, 3, 1, (96,), counted),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in [
+                ("bfloat16", 128, 64, 1, 1, (112, 128), counted),
+                ("bfloat16", 256, 64, 2, 1, (240, 224), counted),
+                ("float16", 96, 32, 3, 1, (96, 80), counted),
+                ("float16", 32, 16, 2, 1, (32, 32), counted),
+                ("float32", 64, 32, 2, 1, (48, 64), None),
+                ("float32", 96, 16, 3, 1, (96,), counted),
+            ]
+        ),
     ],
 )
 def test_write_cuts_the_last_piece_into_strips(dtype, n, columns, buffers, atoms, valids, function):
@@ -287,12 +292,17 @@ def test_write_cuts_the_last_piece_into_strips(dtype, n, columns, buffers, atoms
 @pytest.mark.parametrize(
     ("dtype", "n", "columns", "buffers", "atoms", "valids", "function"),
     [
-        ("bfloat16", 128, 64, 1, 1, (None,), counted),
         ("bfloat16", 128, 64, 2, 2, (None, None), None),
-        ("bfloat16", 256, 64, 2, 1, (256, 256, 240), None),
         ("bfloat16", 128, 64, 1, 1, (80, 128), counted),
         ("float16", 64, 32, 2, 2, (64, 48), counted),
-        ("float16", 64, 16, 4, 2, (64, 64), None),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in [
+                ("bfloat16", 128, 64, 1, 1, (None,), counted),
+                ("bfloat16", 256, 64, 2, 1, (256, 256, 240), None),
+                ("float16", 64, 16, 4, 2, (64, 64), None),
+            ]
+        ),
     ],
 )
 def test_the_half_that_waits_in_registers(dtype, n, columns, buffers, atoms, valids, function):

@@ -107,7 +107,7 @@ EPILOGUE = [
         "ready expects an arrival too few",
         "init_ready",
         change(1, "+-1"),
-        kinds("missing_proxy_fence race mbarrier_overrun mbarrier_arrivals"),
+        kinds("missing_proxy_fence race mbarrier_overrun mbarrier_arrivals uninitialised_read"),
         ("store", "write", "ready_arrive", "ready_wait"),
     ),
     Rule(
