@@ -13,7 +13,15 @@ def missed(verdicts: list[Verdict]) -> dict[tuple[str, str], str]:
     return {(v.base, v.rule): "; ".join(v.said) or "nothing" for v in verdicts if not v.right}
 
 
-@pytest.mark.parametrize("base", ALL, ids=lambda b: b.name)
+SLOW = ("gemm-s2", "gemm-c12")
+"""Kernels like others of the list."""
+
+
+@pytest.mark.parametrize(
+    "base",
+    [pytest.param(b, marks=[pytest.mark.slow] if b.name in SLOW else []) for b in ALL],
+    ids=lambda b: b.name,
+)
 def test_mutants_are_named(base):
     wrong = missed(judged(base))
     new = {key: said for key, said in wrong.items() if key not in MISSED}
