@@ -297,8 +297,7 @@ class EmulatedLaunch:
             _report_hook(self._kernel, report)
         else:
             report.raise_for_findings()
-            global _last_advice  # noqa: PLW0603 - of the process
-            _last_advice = tuple(map(str, report.advice))
+            _last_advice[:] = map(str, report.advice)
             for one in report.warnings:
                 warnings.warn(str(one), EmulatorWarning, stacklevel=2)
 
@@ -307,12 +306,12 @@ class EmulatedLaunch:
         return functools.partial(self, *args)
 
 
-_last_advice: tuple[str, ...] = ()
+_last_advice: list[str] = []
 
 
 def last_advice() -> tuple[str, ...]:
     """Return the advice of the last emulated launch: what to read when a result is wrong."""
-    return _last_advice
+    return tuple(_last_advice)
 
 
 _report_hook: Callable[[Kernel, Any], None] | None = None

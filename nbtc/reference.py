@@ -287,7 +287,7 @@ def host() -> dict[str, dict[str, Any]]:
             "nbtc.jit": jit,
             "nbtc.device": device,
             **_methods("kernel", Kernel, ("compile", "emulate", "save", "load")),
-            **_methods("kernel[grid, block, stream]", Configured, ("bind", "emulate")),
+            **_methods("kernel[grid, block, stream]", Configured, ("bind",)),
             "nbtc.TensorMap": TensorMap,
             **_methods("TensorMap", TensorMap),
             "nbtc.Compiled": nbtc.Compiled,

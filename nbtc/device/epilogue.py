@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from llvmlite import ir
 from numba.cuda import types
 
 from nbtc.dtypes import Dtype, canonical
 from nbtc.errors import DtypeError, InstructionError
 from nbtc.layout import fragments
-from nbtc.ptx.registers import pack
+from nbtc.ptx.registers import pack, undefined
 from nbtc.ptx.staging import Emitter, Value, staged
 
 _STORED = ("bfloat16", "float16", "float32")
@@ -429,14 +428,12 @@ class _Pieces:
         if self.transforms:
             row, column = self.row + 64 * atom, self.column + first
             values = self.e.inline(apply, self.function, values, row, column, *self.extra)
-        kind, count = types.float32, self.shape.columns // 2
+        kind, count = "float32", self.shape.columns // 2
         if self.shape.dtype.name != "float32":
             values = self.e.inline(pack, values, self.shape.dtype.name)
-            kind, count = types.uint32, count // 2
-        missing = Value(
-            self.e, kind, ir.Constant(self.e.context.get_value_type(kind), ir.Undefined)
-        )
-        return self.e.tuple([*values, *[missing] * (count - len(values))])
+            kind, count = "uint32", count // 2
+        missing = self.e.inline(undefined, count, kind)[len(values) :]
+        return self.e.tuple([*values, *missing])
 
     def write(self, number: int, target: Any) -> None:
         """Round a piece and write it to shared memory, swizzled."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nbtc.device import shared
+from nbtc.device.epilogue import STRIP
 from nbtc.device.mma import operand_tile
 from nbtc.dtypes import canonical
 from nbtc.errors import LayoutError
@@ -198,13 +199,15 @@ class HopperConfig:
             return
         n, unit = self.tile[1], self.tile[1] - self.narrow
         legal = [
-            n - size for size in range(16, self.store_columns, 16) if n % size == 0 and n > size
+            n - size
+            for size in range(STRIP, self.store_columns, STRIP)
+            if n % size == 0 and n > size
         ]
         if self.narrow not in legal:
             raise LayoutError(
                 f"narrow={self.narrow} with tile N={n}; N - narrow = {unit} must divide N, be a "
-                f"multiple of 16 (a strip of C) and less than {self.store_columns} (a piece of "
-                f"{self.out_dtype} C); legal: {', '.join(map(str, [0, *legal]))}"
+                f"multiple of {STRIP} (a strip of C) and less than {self.store_columns} (a piece "
+                f"of {self.out_dtype} C); legal: {', '.join(map(str, [0, *legal]))}"
             )
         if self.cluster[1] != 1:
             raise LayoutError(
@@ -283,13 +286,12 @@ class HopperConfig:
         So it is where the other half fills the buffers, and pairs of 16-bit elements fit beside the
         accumulators. A single consumer with narrow tiles writes all at once: ptxas would spill.
         """
-        pieces = self.tile[0] // self.consumers // 64 * self.tile[1] // self.store_columns
         registers = self.accumulators + self.accumulators // 4 + self._beside
         return (
             self.stages > 1
             and not (self.narrow and self.consumers == 1)
             and canonical(self.out_dtype).bits == 16
-            and pieces == 2 * self.buffers
+            and self._pieces == 2 * self.buffers
             and registers <= self.consumer_registers
         )
 
@@ -318,8 +320,11 @@ class HopperConfig:
     @property
     def buffers(self) -> int:
         """Buffers in use: ``store_buffers`` if the pieces of a tile fill them evenly, else 1."""
-        pieces = self.tile[0] // self.consumers // 64 * self.tile[1] // self.store_columns
-        return self.store_buffers if pieces % self.store_buffers == 0 else 1
+        return self.store_buffers if self._pieces % self.store_buffers == 0 else 1
+
+    @property
+    def _pieces(self) -> int:
+        return self.tile[0] // self.consumers // 64 * self.tile[1] // self.store_columns
 
     @property
     def store_swizzle(self) -> str:
@@ -351,17 +356,17 @@ class HopperConfig:
     @property
     def strip_box(self) -> tuple[int, int]:
         """TMA box of C for the strips at the end of a narrow tile, in array order."""
-        return 64, 16
+        return 64, STRIP
 
     @property
     def strip_bytes(self) -> int:
         """Bytes of one strip."""
-        return 64 * 16 * canonical(self.out_dtype).itemsize
+        return 64 * STRIP * canonical(self.out_dtype).itemsize
 
     @property
     def strip_swizzle(self) -> str:
         """Swizzle of the strips of C."""
-        return f"{16 * canonical(self.out_dtype).itemsize}B"
+        return f"{STRIP * canonical(self.out_dtype).itemsize}B"
 
     def replace(self, **changes: Any) -> HopperConfig:
         """Return a copy with other parameters, checked again."""

@@ -12,6 +12,7 @@ import numpy as np
 from nbtc import arch as arch_module
 from nbtc import driver, streams
 from nbtc.device import scheduler
+from nbtc.device.epilogue import STRIP
 from nbtc.device_array import DeviceArray
 from nbtc.dtypes import canonical
 from nbtc.errors import ArchError, DtypeError, LaunchError, LayoutError
@@ -30,7 +31,7 @@ _OUTPUTS = ("bfloat16", "float16", "float32")
 L2_KEPT_BYTES = 1 << 24
 """How much the next tiles still find in an L2 of 50 MB, of which each half has its own copy."""
 
-NARROWER = 16
+NARROWER = STRIP
 """Columns that a narrow tile has less."""
 LEAST_SAVED = 0.005
 """Share of the work that narrow tiles must save: they take longer to compile."""
@@ -357,9 +358,13 @@ def _clusters(config: HopperConfig, sms: int) -> int:
 
 def _balance(config: HopperConfig, m: int, n: int, sms: int) -> scheduler.Balance:
     group = config.group if config.schedule == "grouped" else 1
-    return scheduler.balance(
+    return _searched(
         _tile_rows(config, m), n, config.tile[1], config.narrow, _clusters(config, sms), group
     )
+
+
+# For the choice of a configuration, and for its plan.
+_searched = functools.lru_cache(maxsize=64)(scheduler.balance)
 
 
 def _narrow(config: HopperConfig, m: int, n: int, sms: int) -> int:
