@@ -36,11 +36,15 @@ SECTIONS = {
     "agreement": ("gpu.agreement", 90),
     "racecheck": ("gpu.racecheck", 90),
     "perf": ("gpu.performance", 120),
+    "shapes": ("gpu.shapes", 60),
     "migration": ("gpu.migration", 60),
     "host": ("gpu.host", 40),
     "sweep": ("gpu.sweep", 70),
     "sanitizer": ("gpu.sanitizer", 120),
+    "tiles": ("gpu.tiles", 300),
 }
+ON_REQUEST = {"tiles"}
+"""Sections that only ``--only`` runs."""
 START_SECONDS = 15
 """What a process needs beside its section: imports, a context, the end."""
 
@@ -51,7 +55,8 @@ def main(argv: list[str] | None = None) -> int:
     if options.child:
         return _child(options)
     os.environ.setdefault("NBTC_CACHE_DIR", str(Path(options.cache).resolve()))
-    names = options.only.split(",") if options.only else list(SECTIONS)
+    everything = [name for name in SECTIONS if name not in ON_REQUEST]
+    names = options.only.split(",") if options.only else everything
     unknown = [name for name in names if name not in SECTIONS]
     if unknown:
         print(f"unknown section {', '.join(unknown)}; there are {', '.join(SECTIONS)}")

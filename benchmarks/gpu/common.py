@@ -108,6 +108,8 @@ def hot(
     milliseconds: float = 20,
     seconds: float = 30,
     smoke: bool = False,
+    calls: int = 0,
+    capture: Callable[[Callable[[], None]], Callable[[], None]] | None = None,
 ) -> dict[str, Any]:
     """Time functions in interleaved rounds of back-to-back batches, as a training job runs them.
 
@@ -122,14 +124,19 @@ def hot(
         milliseconds: length of a batch.
         seconds: stop early, after at least three rounds.
         smoke: one call per batch.
+        calls: calls of a batch; 0 takes as many as fill ``milliseconds``.
+        capture: makes a CUDA graph of a batch and returns what replays it.
     """
-    calls = 1 if smoke else max(4, int(milliseconds * 1e-3 / (flops / TYPICAL_FLOPS)))
+    calls = 1 if smoke else calls or max(4, int(milliseconds * 1e-3 / (flops / TYPICAL_FLOPS)))
     timer = _host_clock if emulating() else _Events()
     for function in functions.values():
         for arguments in data:
             function(*arguments)
     if not emulating():
         driver.synchronize()
+    batches = {name: _batch(function, data, calls) for name, function in functions.items()}
+    if capture is not None:
+        batches = {name: capture(batch) for name, batch in batches.items()}
     samples: dict[str, list[float]] = {name: [] for name in functions}
     clocks = []
     shuffler = random.Random(0)
@@ -138,13 +145,7 @@ def hot(
         order = list(functions)
         shuffler.shuffle(order)
         for name in order:
-            function = functions[name]
-
-            def batch(function: Callable[..., Any] = function) -> None:
-                for i in range(calls):
-                    function(*data[i % len(data)])
-
-            samples[name].append(timer(batch) / calls)
+            samples[name].append(timer(batches[name]) / calls)
         if turn % 4 == 0 and not emulating():
             clocks.append(sm_clock())
         if time.monotonic() > end and turn >= 2:
@@ -163,6 +164,16 @@ def hot(
         "operand_sets": len(data),
         "sm_clock_mhz": clocks,
     }
+
+
+def _batch(
+    function: Callable[..., Any], data: Sequence[tuple[Any, ...]], calls: int
+) -> Callable[[], None]:
+    def batch() -> None:
+        for i in range(calls):
+            function(*data[i % len(data)])
+
+    return batch
 
 
 def tn(a: Any, b: Any, out: Any, config: HopperConfig | None = None) -> Any:

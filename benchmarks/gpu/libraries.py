@@ -6,6 +6,7 @@ All have the same methods. Comparisons use operators only, so they run wherever 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,22 @@ class Torch:
         """Return pairs of 16-bit elements as 32-bit integers."""
         return array.view(self.torch.int32)
 
+    def stream(self) -> Any:
+        """Return the stream that the library works on now."""
+        return self.torch.cuda.current_stream()
+
+    def capture(self, batch: Callable[[], None]) -> Callable[[], None]:
+        """Make a CUDA graph of what ``batch`` launches; return what replays it."""
+        cuda = self.torch.cuda
+        stream = cuda.Stream()
+        with cuda.stream(stream):
+            batch()  # what cuBLAS allocates for a stream must be there
+        cuda.synchronize()
+        graph = cuda.CUDAGraph()
+        with cuda.graph(graph, stream=stream):
+            batch()
+        return graph.replay  # type: ignore[no-any-return]
+
 
 class Cupy:
     """CuPy: its ``matmul`` is cuBLAS; it has no bfloat16."""
@@ -82,6 +99,21 @@ class Cupy:
         """Return pairs of 16-bit elements as 32-bit integers."""
         return array.view(np.int32)
 
+    def stream(self) -> Any:
+        """Return the stream that the library works on now."""
+        return self.cupy.cuda.get_current_stream()
+
+    def capture(self, batch: Callable[[], None]) -> Callable[[], None]:
+        """Make a CUDA graph of what ``batch`` launches; return what replays it."""
+        stream = self.cupy.cuda.Stream(non_blocking=True)
+        with stream:
+            batch()
+            stream.synchronize()
+            stream.begin_capture()
+            batch()
+            graph = stream.end_capture()
+        return graph.launch  # type: ignore[no-any-return]
+
 
 class Plain:
     """No library: NumPy on the host, nbtc's own arrays on the GPU; cuBLAS is not compared with."""
@@ -111,6 +143,13 @@ class Plain:
     def double(self, array: Any) -> Any:
         """Return the array in float64, on the host."""
         return testing.to_numpy(array).astype(np.float64)
+
+    def stream(self) -> None:
+        """Return the default stream."""
+
+    def capture(self, batch: Callable[[], None]) -> Callable[[], None]:
+        """Return the batch itself: there are no graphs."""
+        return batch
 
     def words(self, array: Any) -> Any:
         """Return pairs of 16-bit elements as 32-bit integers."""

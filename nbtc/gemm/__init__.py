@@ -11,9 +11,9 @@ from nbtc.compile import Compiled
 from nbtc.errors import ArchError
 from nbtc.gemm import blackwell
 from nbtc.gemm.blackwell_config import BlackwellConfig
+from nbtc.gemm.choice import choose
 from nbtc.gemm.config import HopperConfig
 from nbtc.gemm.hopper import argument_types, make_kernel
-from nbtc.gemm.matmul import choose
 from nbtc.gemm.matmul import matmul as _matmul
 from nbtc.gemm.quantized import Quantized, quantize
 from nbtc.spelling import checked

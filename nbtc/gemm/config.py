@@ -36,7 +36,7 @@ LAST_USE = "last_use"
 """Policy of A and B: evict_first from a part's last use on, normal before."""
 
 _INTEGERS = (
-    "stages", "consumers", "group", "store_buffers", "narrow", "producer_registers",
+    "stages", "consumers", "group", "store_buffers", "narrow", "a_rows", "producer_registers",
     "consumer_registers",
 )  # fmt: skip
 _INPUTS = ("bfloat16", "float16")
@@ -79,6 +79,9 @@ class HopperConfig:
             for A and B also ``"last_use"``, ``"evict_first"`` for what the next tiles do not read.
         narrow: columns of narrower tiles that fill the last wave, see ``scheduler.balance``; 0 for
             none. N - narrow divides N, and is a multiple of 16.
+        a_rows: rows of A that are loaded, where a problem has no more (M of the problem <= a_rows <
+            M of the tile): TMA takes longer for a row outside of the matrix than for one inside.
+            The other rows of the tile are zeros. 0 loads whole tiles.
         producer_registers: registers per thread that the producer keeps.
         consumer_registers: registers per thread of consumers; 0 picks the most that fit.
     """
@@ -96,6 +99,7 @@ class HopperConfig:
     store_buffers: int = 2
     policies: tuple[str, str, str] = ("", "", "")
     narrow: int = 0
+    a_rows: int = 0
     producer_registers: int = 40
     consumer_registers: int = 0
     layout: shared.Layout = field(init=False, repr=False, compare=False)
@@ -119,6 +123,7 @@ class HopperConfig:
         self._check_tile()
         self._check_cluster()
         self._check_narrow()
+        self._check_a_rows()
         if not self.consumer_registers:
             put("consumer_registers", self._most_registers())
         self._check_registers()
@@ -219,6 +224,21 @@ class HopperConfig:
                 f"narrow={self.narrow} with schedule='hilbert'; narrow tiles follow the order of "
                 "schedule='grouped' or 'linear'"
             )
+
+    def _check_a_rows(self) -> None:
+        if not self.a_rows:
+            return
+        m = self.tile[0]
+        if self.a_rows % 8 or not 8 <= self.a_rows < m:
+            raise LayoutError(
+                f"a_rows={self.a_rows} with tile M={m}; must be a multiple of 8 (rows of a swizzle "
+                f"pattern), 8..{m - 8}, or 0 for whole tiles"
+            )
+        for name, value, needed in (
+            ("a_major", self.a_major, "K"), ("cluster", self.cluster, (1, 1)),
+        ):  # fmt: skip
+            if value != needed:
+                raise LayoutError(f"a_rows={self.a_rows} with {name}={value!r}; needs {needed!r}")
 
     def _most_registers(self) -> int:
         if self.consumers == 1:
@@ -340,6 +360,8 @@ class HopperConfig:
     def a_box(self) -> tuple[int, int]:
         """TMA box of A in array order: each CTA of a cluster row loads its part."""
         rows, inner = self.a_tile.box
+        if self.a_rows:
+            return self.a_rows, inner
         return (rows // self.cluster[1], inner) if self.a_major == "K" else (rows, inner)
 
     @property

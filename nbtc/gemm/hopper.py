@@ -20,7 +20,7 @@ from nbtc.device import epilogue, math32, mma, pipeline, scheduler, unroll
 from nbtc.device import shared_numba as _shared_numba  # noqa: F401 - teaches Numba layouts
 from nbtc.errors import LaunchError
 from nbtc.gemm.config import EVICT_NORMAL, LAST_USE, POLICIES, HopperConfig
-from nbtc.intrinsics import cluster, fence, mbarrier, sync, tensormap, tma, wgmma
+from nbtc.intrinsics import cluster, fence, mbarrier, memory, sync, tensormap, tma, wgmma
 from nbtc.jit import Kernel, device, jit
 from nbtc.ptx import registers
 from nbtc.tensormap import TensorMap
@@ -86,6 +86,7 @@ def _make_kernel(config: HopperConfig, function: Callable[..., Any] | None) -> K
     # Compile-time constants of the kernel are bare names.
     layout = config.layout
     TILE_M, TILE_N, TILE_K = config.tile
+    THREADS = config.threads
     STAGES, CONSUMERS = config.stages, config.consumers
     GROUP = config.group if config.schedule == "grouped" else 1
     CLUSTER_M, CLUSTER_N = config.cluster
@@ -99,7 +100,10 @@ def _make_kernel(config: HopperConfig, function: Callable[..., Any] | None) -> K
     COLUMNS, BUFFERS = config.store_columns, config.buffers
     a_tile, b_tile = config.a_tile, config.b_tile
     A_WG_BYTES = a_tile.mn_offset(WG_ROWS) if CONSUMERS > 1 else 0
-    STAGE_BYTES = a_tile.size_bytes + b_tile.size_bytes
+    # Where a problem has fewer rows than a tile, only those are loaded.
+    A_ROWS = config.a_rows or TILE_M
+    A_LOADED = a_tile.mn_offset(A_ROWS) if config.a_rows else a_tile.box_bytes
+    STAGE_BYTES = a_tile.copies * A_LOADED + b_tile.size_bytes
     EMPTY_ARRIVALS = CONSUMERS * CTAS
     # A CTA of a cluster loads one of CLUSTER_N parts of A and one of CLUSTER_M parts of B.
     A_PART, B_PART = TILE_M // CLUSTER_N, TILE_N // CLUSTER_M
@@ -158,6 +162,19 @@ def _make_kernel(config: HopperConfig, function: Callable[..., Any] | None) -> K
         return position
 
     a_position, b_position = position_of(A_K_MAJOR, A_SPAN), position_of(B_K_MAJOR, B_SPAN)
+
+    @device
+    def zero_rest(tiles, thread):
+        """Fill the rows of A that no copy writes with zeros."""
+        for stage in range(STAGES):
+            for copy in range(A_COPIES):
+                index = int32(thread)
+                while index < (A_BOX - A_LOADED) // 16:
+                    start = tiles[stage] + (copy * A_BOX + A_LOADED + index * 16)
+                    zero = uint32(0)
+                    memory.st_shared(start, (zero, zero, zero, zero), vec="v4")
+                    index = int32(index + THREADS)
+        fence.proxy_async()
 
     HALF_PACKED = config.accumulators // 4
     HALVES = config.keeps_half
@@ -269,6 +286,10 @@ def _make_kernel(config: HopperConfig, function: Callable[..., Any] | None) -> K
             tensormap.prefetch(c_map)
             if BALANCED:
                 tensormap.prefetch(strip_map)
+        if A_ROWS < TILE_M:
+            if m > A_ROWS:
+                sync.trap()  # the other rows would be wrong
+            zero_rest(layout.a, thread)
         if CTAS > 1:
             cluster.arrive(sem="relaxed")
 

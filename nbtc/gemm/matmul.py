@@ -12,12 +12,12 @@ import numpy as np
 from nbtc import arch as arch_module
 from nbtc import driver, streams
 from nbtc.device import scheduler
-from nbtc.device.epilogue import STRIP
 from nbtc.device_array import DeviceArray
 from nbtc.dtypes import canonical
 from nbtc.errors import ArchError, DtypeError, LaunchError, LayoutError
 from nbtc.gemm import arrays
-from nbtc.gemm.config import LAST_USE, HopperConfig
+from nbtc.gemm.choice import balance, choose, cluster_waves, tile_rows
+from nbtc.gemm.config import HopperConfig
 from nbtc.gemm.hopper import make_kernel
 from nbtc.gemm.quantized import Quantized
 from nbtc.jit import DeviceFunction, default_arch, emulating
@@ -28,15 +28,6 @@ if TYPE_CHECKING:
 
 _INPUTS = ("bfloat16", "float16")
 _OUTPUTS = ("bfloat16", "float16", "float32")
-L2_KEPT_BYTES = 1 << 24
-"""How much the next tiles still find in an L2 of 50 MB, of which each half has its own copy."""
-
-NARROWER = STRIP
-"""Columns that a narrow tile has less."""
-LEAST_SAVED = 0.005
-"""Share of the work that narrow tiles must save: they take longer to compile."""
-MANY_WAVES = 8
-"""Waves from which on it does not matter that raster groups of narrow tiles are no whole waves."""
 
 
 def matmul(
@@ -228,18 +219,23 @@ class _Plan:
             config = config.replace(
                 dtype=dtype, out_dtype=out_name, a_major=a_major, b_major=b_major
             )
+        if config.a_rows and self.m > config.a_rows:
+            raise LayoutError(
+                f"matmul: the product has {self.m} rows; config loads a_rows={config.a_rows} of A: "
+                f"give a_rows >= {self.m}, or 0"
+            )
         self.config = config
         self.kernel = make_kernel(config, epilogue)
-        rows = _tile_rows(config, self.m)
+        rows = tile_rows(config, self.m)
         columns = math.ceil(self.n / (config.tile[1] * config.cluster[1]))
         # As many clusters as give every one the same number of tiles: idle SMs save power, and the
         # clock goes up.
-        clusters = math.ceil(rows * columns / _waves(config, self.m, self.n, sms))
+        clusters = math.ceil(rows * columns / cluster_waves(config, self.m, self.n, sms))
         self.order: Any = None
         if config.narrow:
             # Or all that there are, with narrower tiles that give every one as much to do.
-            balance = _balance(config, self.m, self.n, sms)
-            self.order, clusters = balance.order, balance.clusters
+            balanced = balance(config, self.m, self.n, sms)
+            self.order, clusters = balanced.order, balanced.clusters
         elif config.schedule == "hilbert":
             self.order = _constant(scheduler.hilbert_tiles(rows, columns), self.emulated)
         grid = clusters * math.prod(config.cluster)
@@ -322,72 +318,6 @@ class _Plan:
             TensorMap(d.with_address(pointers[i]), operands[i] if self.emulated else None, views[i])
             for i, d in self.descriptions
         )
-
-
-def choose(
-    m: int, n: int, k: int, dtype: str, out_dtype: str, a_major: str, b_major: str, sms: int
-) -> HopperConfig:
-    """Return the configuration for a problem: the largest tile that still fills the GPU."""
-    base: dict[str, Any] = {
-        "dtype": dtype, "out_dtype": out_dtype, "a_major": a_major, "b_major": b_major,
-    }  # fmt: skip
-    for tile, cluster in (((128, 256, 64), (2, 1)), ((128, 128, 64), (2, 1))):
-        tiles = math.ceil(m / tile[0]) * math.ceil(n / tile[1])
-        if m > tile[0] and tiles >= sms * 3 // 4:
-            config = HopperConfig(tile=tile, cluster=cluster, **base)
-            config = config.replace(narrow=_narrow(config, m, n, sms))
-            return config.replace(policies=_policies(config, m, n, k, sms))
-    wide = 128 if n > 64 else 64
-    stages = 6 if out_dtype != "float32" else 5
-    return HopperConfig(tile=(128, wide, 64), cluster=(1, 1), stages=stages, **base)
-
-
-def _tile_rows(config: HopperConfig, m: int) -> int:
-    return math.ceil(m / (config.tile[0] * config.cluster[0]))
-
-
-def _waves(config: HopperConfig, m: int, n: int, sms: int) -> int:
-    """Return how many tiles the busiest cluster has, if none is narrow."""
-    columns = math.ceil(n / (config.tile[1] * config.cluster[1]))
-    return math.ceil(_tile_rows(config, m) * columns / _clusters(config, sms))
-
-
-def _clusters(config: HopperConfig, sms: int) -> int:
-    return max(sms // math.prod(config.cluster), 1)
-
-
-def _balance(config: HopperConfig, m: int, n: int, sms: int) -> scheduler.Balance:
-    group = config.group if config.schedule == "grouped" else 1
-    return _searched(
-        _tile_rows(config, m), n, config.tile[1], config.narrow, _clusters(config, sms), group
-    )
-
-
-# For the choice of a configuration, and for its plan.
-_searched = functools.lru_cache(maxsize=64)(scheduler.balance)
-
-
-def _narrow(config: HopperConfig, m: int, n: int, sms: int) -> int:
-    """Return the columns of narrower tiles, or 0 if the busiest cluster gains too little."""
-    waves, wide = _waves(config, m, n, sms), config.tile[1]
-    if waves * LEAST_SAVED >= 1:  # they save a wave at most
-        return 0
-    narrow, columns = wide - NARROWER, waves * wide
-    units = _balance(config.replace(narrow=narrow), m, n, sms).units
-    return narrow if columns - units * NARROWER > LEAST_SAVED * columns else 0
-
-
-def _policies(config: HopperConfig, m: int, n: int, k: int, sms: int) -> tuple[str, str, str]:
-    """Return the L2 policies: what is read again soon stays, if it fits and not all does anyway."""
-    if config.narrow and _waves(config, m, n, sms) < MANY_WAVES:
-        # Groups and waves do not coincide: the last tiles of a group run in the next one's wave.
-        return "", "", ""
-    size, out_size = canonical(config.dtype).itemsize, canonical(config.out_dtype).itemsize
-    rows_again = config.group * config.cluster[0] * config.tile[0] * k * size
-    everything = (m + n) * k * size + m * n * out_size
-    if rows_again <= L2_KEPT_BYTES and everything > 2 * L2_KEPT_BYTES:
-        return LAST_USE, LAST_USE, "evict_first"
-    return "", "", ""
 
 
 def _constant(tiles: list[tuple[int, int]], emulated: bool) -> Any:

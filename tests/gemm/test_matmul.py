@@ -114,11 +114,13 @@ def test_views():
     check(base[:32, :32], base[:32, :32].T)  # one array is both operands
 
 
-def test_the_default_configuration_in_two_waves():
+@pytest.mark.parametrize("config", [None, gemm.HopperConfig()], ids=["chosen", "default"])
+def test_more_tiles_than_clusters(config):
     a, b = matrix(270, 72), matrix(72, 300, seed=1, order="column")
-    config = gemm.choose(270, 300, 72, "bfloat16", "bfloat16", "K", "K", arrays.EMULATED_SMS)
-    assert config.cluster == (2, 1)
-    check(a, b, config=None)
+    used = config or gemm.choose(270, 300, 72, *["bfloat16"] * 2, "K", "K", arrays.EMULATED_SMS)
+    tiles = -(-270 // (used.tile[0] * used.cluster[0])) * -(-300 // used.tile[1])
+    assert tiles > arrays.EMULATED_SMS // used.cluster[0]
+    check(a, b, config=config)
 
 
 def test_nan_and_infinity_come_through():
