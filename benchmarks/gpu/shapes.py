@@ -37,11 +37,12 @@ LEAST_S = 4e-6
 
 
 def short_name(config: HopperConfig) -> str:
-    """Return tile, cluster, narrow width and loaded rows: 128x256 2x1 n240."""
+    """Return tile, cluster, narrow width, loaded rows, split of K: 64x64 1x1 a16 k4."""
     m, n, _ = config.tile
     text = f"{m}x{n} {config.cluster[0]}x{config.cluster[1]}"
     text += f" n{config.narrow}" if config.narrow else ""
-    return text + (f" a{config.a_rows}" if config.a_rows else "")
+    text += f" a{config.a_rows}" if config.a_rows else ""
+    return text + (f" k{config.split_k}" if config.split_k > 1 else "")
 
 
 def on_stream(library: Any, config: HopperConfig | None = None) -> Callable[..., Any]:

@@ -30,7 +30,7 @@ def run(context: Context) -> dict[str, Any]:
         if 2 * m * n * k <= MOST_FLOPS:
             found = [
                 choice.configuration(tile, kind, kind, "K", "K")
-                for tile in choice.candidates(m, n, "K", "K", sms)
+                for tile in choice.candidates(m, n, k, "K", "K", sms)
             ]
             every[m, n, k] = {short_name(config): config for config in found if config}
     precompile((c for configs in every.values() for c in configs.values()), context.left / 2)

@@ -153,12 +153,12 @@ def wait(bar, parity):
         pass
 
 
-def _stages_of(name: str, piece: Any) -> int:
+def _stages_of(name: str, piece: Any, function: str = "init") -> int:
     description = getattr(piece, "piece", None)
     if description is None or not description.is_barrier or description.stages is None:
         raise InstructionError(
-            f"pipeline.init: {name} is {piece}, needs barriers of a shared layout (layout.{name}, "
-            f"made by shared.barriers) without an index"
+            f"pipeline.{function}: {name} is {piece}, needs barriers of a shared layout "
+            f"(layout.{name}, made by shared.barriers) without an index"
         )
     return description.stages
 
@@ -227,3 +227,31 @@ def release(bar, thread, blocks):
     """
     if thread < blocks:
         mbarrier.arrive_remote(cluster.mapa(bar, thread))
+
+
+def _returns_drain(empty: Any, state: Any) -> Any:
+    _stages_of("empty", empty, "drain")
+    if not isinstance(state, PipelineStateType):
+        raise InstructionError(f"pipeline.drain: state is {state}, needs a PipelineState")
+    return types.none
+
+
+@staged(_returns_drain)
+def drain(e: Emitter, empty: Any, state: Any) -> None:
+    """Wait until every stage of a ring that was filled is empty again: the producer's tail.
+
+    Executed by the thread that fills the ring, after its last stage, where other blocks of the
+    cluster arrive on ``empty``: such an arrival must find this block alive, and a relaxed cluster
+    barrier does not wait for it.
+
+    Args:
+        e: given by the compiler.
+        empty: barriers of the ring, ``layout.empty``.
+        state: the producer's pipeline state, behind the last stage that it filled.
+    """
+    piece = empty.type.piece
+    for _ in range(piece.stages):
+        stage = Value(e, types.uint32, e.builder.extract_value(state.llvm, 0))
+        parity = Value(e, types.uint32, e.builder.extract_value(state.llvm, 1))
+        e.call_device(wait, empty + stage * piece.stride, parity)
+        state = e.inline(advance, state, piece.stages)

@@ -35,6 +35,7 @@ __all__ = [
     "LaunchSync",
     "WarpSync",
     "create_hooks",
+    "is_posted",
     "knows_started",
     "lane_bits",
     "note_incoming",
@@ -77,8 +78,10 @@ class WarpSync:
         clock: What the warp knows to have happened.
         released: Clock at the last release fence; relaxed operations publish it.
         pending: Clocks read by relaxed operations; an acquire fence turns them into knowledge.
-        executed: What is known to have been executed, though perhaps not ordered: enough to keep
-            memory alive, which is all that a relaxed cluster barrier does.
+        executed: What is known to have been executed, though perhaps not ordered, by relaxed
+            cluster barriers. Enough to keep memory alive for what ends with its instruction, a
+            load. What is posted, a store or an arrival, can still be under way: on an H200 the CTA
+            exits first and the launch fails.
         started: Other CTAs of the cluster that need no further check of having started.
         shared_fences, global_fences: Proxy fences by state space.
         waits: Last successful wait on each mbarrier.
@@ -209,6 +212,11 @@ def region_sync(launch: LaunchSync, region: Region) -> RegionSync:
 def note_incoming(cta: Cta, agent: int, time: int, warp: Warp, ins: Instruction, what: str) -> None:
     """Note that another CTA touched the shared memory of ``cta``; checked when it exits."""
     cta.sync.state.setdefault("incoming", {})[agent, id(ins)] = (agent, time, warp, ins, what)
+
+
+def is_posted(what: str) -> bool:
+    """Say whether a noted access goes on after its instruction: all but one that gives a value."""
+    return what != "remote load"
 
 
 def knows_started(warp: Warp, cta: Cta) -> bool:

@@ -28,6 +28,11 @@ LEAST_SAVED = 0.005
 MANY_WAVES = 8
 """Waves from which on it does not matter that raster groups of narrow tiles are no whole waves."""
 MOST_STAGES = 12
+SPLITS = {2: 1.0, 3: 0.875, 4: 0.875, 6: 0.75}
+"""How K may be split, and the share of the SMs that clusters of so many CTAs find free at once."""
+WIDEST_SPLIT = 128
+LEAST_SPLIT_K = 512
+"""Elements of K for each CTA, from which on sending partial products pays."""
 ROWS_LOADED = 16
 """``a_rows`` is a multiple of this, so that few values of M need a kernel of their own."""
 
@@ -48,6 +53,10 @@ TPC_BYTES_PER_CYCLE = 103
 """From L2 to the two SMs of a TPC."""
 OUTSIDE_CYCLES = 12
 """Of TMA for a row of 128 bytes that lies outside of the matrix."""
+SPLIT_US = 2.0
+"""Of a cluster that shares K: its launch, and the wait for partial products."""
+SENT_US = 0.5
+"""For 64 x 64 partial products of one CTA."""
 MEMORY_TB_PER_S = 4.06
 TPC_MEMORY_TB_PER_S = 0.08
 """What one TPC gets from device memory."""
@@ -66,6 +75,7 @@ class Tile(NamedTuple):
         cluster: CTAs along M that share B.
         narrow: columns of narrow tiles, or 0.
         a_rows: rows of A that are loaded, or 0 for all.
+        split_k: CTAs that share K.
     """
 
     m: int
@@ -73,6 +83,7 @@ class Tile(NamedTuple):
     cluster: int
     narrow: int = 0
     a_rows: int = 0
+    split_k: int = 1
 
 
 def choose(
@@ -90,7 +101,7 @@ def choose(
         b_major: likewise.
         sms: SMs of the GPU.
     """
-    tiles = candidates(m, n, a_major, b_major, sms)
+    tiles = candidates(m, n, k, a_major, b_major, sms)
     tiles.sort(key=lambda tile: estimate(tile, m, n, k, sms))
     for tile in tiles:
         config = configuration(tile, dtype, out_dtype, a_major, b_major)
@@ -99,7 +110,7 @@ def choose(
     raise AssertionError("a tile of 64 x 64 always has a configuration")
 
 
-def candidates(m: int, n: int, a_major: str, b_major: str, sms: int) -> list[Tile]:
+def candidates(m: int, n: int, k: int, a_major: str, b_major: str, sms: int) -> list[Tile]:
     """Return the tiles that a problem may get, the preferred ones of equals first."""
     found = []
     loaded = -(-m // ROWS_LOADED) * ROWS_LOADED
@@ -117,7 +128,15 @@ def candidates(m: int, n: int, a_major: str, b_major: str, sms: int) -> list[Til
                     continue
                 narrow = _narrow(m, n, sms) if (width, cluster) == (256, 2) else 0
                 fewer = loaded if cluster == 1 and a_major == "K" and loaded < rows else 0
-                found.append(Tile(rows, width, cluster, narrow, fewer))
+                tile = Tile(rows, width, cluster, narrow, fewer)
+                found.append(tile)
+                if cluster == 1 and width <= WIDEST_SPLIT:
+                    tiles = math.ceil(m / rows) * math.ceil(n / width)
+                    found += [
+                        tile._replace(split_k=parts)
+                        for parts, share in SPLITS.items()
+                        if parts * tiles <= sms * share and k >= parts * LEAST_SPLIT_K
+                    ]
     return found
 
 
@@ -125,10 +144,11 @@ def estimate(tile: Tile, m: int, n: int, k: int, sms: int) -> float:
     """Return microseconds of a product of 16-bit operands, from launch to launch."""
     rows, columns = math.ceil(m / (tile.m * tile.cluster)), math.ceil(n / tile.n)
     clusters = max(sms // tile.cluster, 1)
-    waves = math.ceil(rows * columns / clusters)
-    k_blocks = math.ceil(k / 64)
+    tiles = rows * columns * tile.split_k
+    waves = math.ceil(tiles / clusters)
+    k_blocks = math.ceil(k / 64 / tile.split_k)
     tpcs = max(sms // 2, 1)
-    both = tile.cluster == 2 or rows * columns > tpcs  # SMs of a TPC work
+    both = tile.cluster == 2 or tiles > tpcs  # SMs of a TPC work
     # What one CTA loads for a k-block: rows of 128 bytes, some of them outside of A.
     loaded = tile.a_rows or tile.m
     ctas = 1 if tile.a_rows else rows * tile.cluster
@@ -147,13 +167,14 @@ def estimate(tile: Tile, m: int, n: int, k: int, sms: int) -> float:
         busiest = _balance(rows, n, clusters).units * NARROWER / tile.n
     cycles = busiest * k_blocks * cycles + waves * EPILOGUE_CYCLES * tile.m * tile.n / 4096
     total = 2 * (m * k + n * k + m * n)
-    tiles = rows * columns
     memory = max(
         total / MEMORY_TB_PER_S, total * math.ceil(tiles / tpcs) / tiles / TPC_MEMORY_TB_PER_S
     )
     traffic = (1 / tile.m + 1 / tile.n) / (1 / WIDEST[0] + 1 / WIDEST[1]) - 1
     power = 2 * m * n * k / POWER_TFLOPS * (1 + TRAFFIC_SHARE * traffic)
     launch = LAUNCH_US + (CLUSTER_LAUNCH_US if tile.cluster == 2 else 0)
+    if tile.split_k > 1:
+        launch += SPLIT_US + SENT_US * (tile.split_k - 1) * tile.m * tile.n / 4096
     return launch + max(cycles / CLOCK_MHZ, memory / 1e6, power / 1e6)
 
 
@@ -167,7 +188,7 @@ def configuration(
             return HopperConfig(
                 dtype=dtype, out_dtype=out_dtype, a_major=a_major, b_major=b_major,
                 tile=(tile.m, tile.n, 64), consumers=tile.m // 64, cluster=(tile.cluster, 1),
-                narrow=tile.narrow, a_rows=tile.a_rows, stages=stages,
+                narrow=tile.narrow, a_rows=tile.a_rows, split_k=tile.split_k, stages=stages,
             )  # fmt: skip
         except LayoutError:
             continue
@@ -194,7 +215,7 @@ def balance(config: HopperConfig, m: int, n: int, sms: int) -> scheduler.Balance
 
 
 def _clusters(config: HopperConfig, sms: int) -> int:
-    return max(sms // math.prod(config.cluster), 1)
+    return max(sms // config.cluster_size, 1)
 
 
 # For the choice of a configuration, and for its plan.

@@ -36,8 +36,8 @@ LAST_USE = "last_use"
 """Policy of A and B: evict_first from a part's last use on, normal before."""
 
 _INTEGERS = (
-    "stages", "consumers", "group", "store_buffers", "narrow", "a_rows", "producer_registers",
-    "consumer_registers",
+    "stages", "consumers", "group", "store_buffers", "narrow", "a_rows", "split_k",
+    "producer_registers", "consumer_registers",
 )  # fmt: skip
 _INPUTS = ("bfloat16", "float16")
 _OUTPUTS = ("bfloat16", "float16", "float32")
@@ -82,6 +82,8 @@ class HopperConfig:
         a_rows: rows of A that are loaded, where a problem has no more (M of the problem <= a_rows <
             M of the tile): TMA takes longer for a row outside of the matrix than for one inside.
             The other rows of the tile are zeros. 0 loads whole tiles.
+        split_k: CTAs of a cluster that share the K of each tile, 1 to 8: each multiplies its part,
+            one of them adds what the others send.
         producer_registers: registers per thread that the producer keeps.
         consumer_registers: registers per thread of consumers; 0 picks the most that fit.
     """
@@ -100,6 +102,7 @@ class HopperConfig:
     policies: tuple[str, str, str] = ("", "", "")
     narrow: int = 0
     a_rows: int = 0
+    split_k: int = 1
     producer_registers: int = 40
     consumer_registers: int = 0
     layout: shared.Layout = field(init=False, repr=False, compare=False)
@@ -124,6 +127,7 @@ class HopperConfig:
         self._check_cluster()
         self._check_narrow()
         self._check_a_rows()
+        self._check_split()
         if not self.consumer_registers:
             put("consumer_registers", self._most_registers())
         self._check_registers()
@@ -240,6 +244,21 @@ class HopperConfig:
             if value != needed:
                 raise LayoutError(f"a_rows={self.a_rows} with {name}={value!r}; needs {needed!r}")
 
+    def _check_split(self) -> None:
+        if not 1 <= self.split_k <= 8:
+            raise LayoutError(
+                f"split_k={self.split_k}; the CTAs of a cluster that share a tile: 1..8"
+            )
+        if self.split_k > 1:
+            for name, value, needed in (
+                ("cluster", self.cluster, (1, 1)), ("narrow", self.narrow, 0),
+            ):  # fmt: skip
+                if value != needed:
+                    raise LayoutError(
+                        f"split_k={self.split_k} with {name}={value!r}; needs {needed!r}: the "
+                        "cluster's CTAs work on one tile"
+                    )
+
     def _most_registers(self) -> int:
         if self.consumers == 1:
             return 232
@@ -291,9 +310,21 @@ class HopperConfig:
                 empty=shared.barriers(self.stages),
                 c_ready=shared.barriers(self.consumers * self.buffers),
                 c_free=shared.barriers(self.consumers * self.buffers),
+                **self._partial(),
             )
         except LayoutError as e:
             raise LayoutError(f"stages={self.stages} do not fit: {e}") from None
+
+    def _partial(self) -> dict[str, shared.Piece]:
+        if self.split_k == 1:
+            return {}
+        return {
+            "partial": shared.array(
+                "float32", (self.split_k - 1, self.tile[0] * self.tile[1]), alignment=128
+            ),
+            "partial_full": shared.barriers(1),
+            "partial_free": shared.barriers(1),
+        }
 
     @property
     def _beside(self) -> int:
@@ -309,6 +340,7 @@ class HopperConfig:
         registers = self.accumulators + self.accumulators // 4 + self._beside
         return (
             self.stages > 1
+            and self.split_k == 1
             and not (self.narrow and self.consumers == 1)
             and canonical(self.out_dtype).bits == 16
             and self._pieces == 2 * self.buffers
@@ -350,6 +382,11 @@ class HopperConfig:
     def store_swizzle(self) -> str:
         """Swizzle of the pieces of C."""
         return f"{self.store_columns * canonical(self.out_dtype).itemsize}B"
+
+    @property
+    def cluster_size(self) -> int:
+        """CTAs of a cluster."""
+        return self.cluster[0] * self.cluster[1] * self.split_k
 
     @property
     def threads(self) -> int:

@@ -16,7 +16,7 @@ from numba import cuda
 from numba.cuda import types
 from numba.cuda.types import int32, uint16, uint32, uint64
 
-from nbtc.device import epilogue, math32, mma, pipeline, scheduler, unroll
+from nbtc.device import epilogue, math32, mma, pipeline, reduction, scheduler, unroll
 from nbtc.device import shared_numba as _shared_numba  # noqa: F401 - teaches Numba layouts
 from nbtc.errors import LaunchError
 from nbtc.gemm.config import EVICT_NORMAL, LAST_USE, POLICIES, HopperConfig
@@ -91,6 +91,8 @@ def _make_kernel(config: HopperConfig, function: Callable[..., Any] | None) -> K
     GROUP = config.group if config.schedule == "grouped" else 1
     CLUSTER_M, CLUSTER_N = config.cluster
     CTAS = CLUSTER_M * CLUSTER_N
+    SPLIT, CLUSTER = config.split_k, config.cluster_size
+    CLUSTER_K = TILE_K * SPLIT
     DTYPE, OUT_DTYPE = config.dtype, config.out_dtype
     A_MAJOR, B_MAJOR = config.a_major, config.b_major
     CLUSTER_ROWS, CLUSTER_COLUMNS = CLUSTER_M * TILE_M, CLUSTER_N * TILE_N
@@ -176,6 +178,32 @@ def _make_kernel(config: HopperConfig, function: Callable[..., Any] | None) -> K
                     index = int32(index + THREADS)
         fence.proxy_async()
 
+    # Where a tile's K is split, the CTA of rank 0 adds what the others send.
+    CONSUMER_THREADS, SOURCES = 128 * CONSUMERS, SPLIT - 1
+    CONSUMER_WARPS, PARTIAL_BYTES = 4 * CONSUMERS, 4 * TILE_M * TILE_N
+    SENT_BYTES = SOURCES * PARTIAL_BYTES
+
+    @device
+    def send_partial(d, rank, lap):
+        """Send accumulators to the CTA of rank 0 as soon as its buffer is free."""
+        parity = uint32(lap ^ 1)
+        pipeline.wait(layout.partial_free[0], parity)
+        place = (rank - 1) * PARTIAL_BYTES + (cuda.threadIdx.x - 128) * 16
+        bar = cluster.mapa(layout.partial_full[0], 0)
+        reduction.send(d, cluster.mapa(layout.partial + place, 0), bar, CONSUMER_THREADS)
+
+    @device
+    def add_partial(d, lap):
+        """Return the accumulators plus those that the other CTAs sent; free the buffer."""
+        pipeline.wait(layout.partial_full[0], lap)
+        place = (cuda.threadIdx.x - 128) * 16
+        d = reduction.add(d, layout.partial + place, SOURCES, CONSUMER_THREADS)
+        sync.warp_sync(0xFFFFFFFF)
+        lane = cuda.threadIdx.x % 32
+        if lane < SOURCES:
+            mbarrier.arrive_remote(cluster.mapa(layout.partial_free[0], uint32(lane + 1)))
+        return d
+
     HALF_PACKED = config.accumulators // 4
     HALVES = config.keeps_half
     LAST_STRIPS = TILE_N if BALANCED else None
@@ -209,7 +237,8 @@ def _make_kernel(config: HopperConfig, function: Callable[..., Any] | None) -> K
 
         @device
         def consume(state, c_parity, k_blocks, consumer, target, signals, place, following,
-                    rows, columns, part_m, part_n, n, order, extra, later, rest):  # fmt: skip
+                    rows, columns, part_m, part_n, n, order, extra, later, rest, rank,
+                    lap):  # fmt: skip
             """Multiply a tile, write it to shared memory for another warp, and find the next."""
             slot = consumer * BUFFERS
             # The first k-block alone: ptxas then sees that it reads no accumulator, which makes
@@ -245,6 +274,11 @@ def _make_kernel(config: HopperConfig, function: Callable[..., Any] | None) -> K
             d = wgmma.wait_group(d, n=0)
             if RING and signals:
                 mbarrier.arrive_remote(cluster.mapa(layout.empty[previous], target))
+            if SPLIT > 1:
+                if rank != 0:
+                    send_partial(d, rank, lap)
+                    return state, c_parity, rest, place
+                d = add_partial(d, lap)
             if HALVES:
                 rest = epilogue.write_half(d, layout.c[consumer], layout.c_free[slot],
                                            layout.c_ready[slot], c_parity, row, column, OUT_DTYPE,
@@ -262,7 +296,7 @@ def _make_kernel(config: HopperConfig, function: Callable[..., Any] | None) -> K
     consume = consumer_of(TILE_N)
     consume_narrow = consumer_of(NARROW) if BALANCED else consume
 
-    @jit(shared=layout, launch_bounds=(config.threads, 1), cluster=(CTAS, 1, 1), pdl=True)
+    @jit(shared=layout, launch_bounds=(config.threads, 1), cluster=(CLUSTER, 1, 1), pdl=True)
     def gemm(a_map, b_map, c_map, strip_map, m, n, k, order, extra):
         # The next kernel's blocks may start as soon as ours leave an SM; they wait below.
         sync.launch_dependents()
@@ -271,7 +305,7 @@ def _make_kernel(config: HopperConfig, function: Callable[..., Any] | None) -> K
         rank = cluster.cta_rank()
         # The rank counts columns of the cluster first.
         part_n = math32.mod(rank, CLUSTER_N)
-        part_m = math32.div(rank, CLUSTER_N)
+        part_m = uint32(0) if SPLIT > 1 else math32.div(rank, CLUSTER_N)
 
         if thread == 0:
             for stage in range(STAGES):
@@ -280,6 +314,9 @@ def _make_kernel(config: HopperConfig, function: Callable[..., Any] | None) -> K
             for slot in range(STORE_SLOTS):
                 mbarrier.init(layout.c_ready[slot], 4)
                 mbarrier.init(layout.c_free[slot], 1)
+            if SPLIT > 1:
+                mbarrier.init(layout.partial_full[0], 1)
+                mbarrier.init(layout.partial_free[0], CONSUMER_WARPS)
             fence.mbarrier_init()
             tensormap.prefetch(a_map)
             tensormap.prefetch(b_map)
@@ -290,10 +327,14 @@ def _make_kernel(config: HopperConfig, function: Callable[..., Any] | None) -> K
             if m > A_ROWS:
                 sync.trap()  # the other rows would be wrong
             zero_rest(layout.a, thread)
-        if CTAS > 1:
+        if CLUSTER > 1 and A_ROWS < TILE_M:
+            cluster.arrive()
+        elif CLUSTER > 1:
             cluster.arrive(sem="relaxed")
 
-        k_blocks = int32(math32.ceil_div(k, TILE_K))
+        # Blocks beyond K, where it is split unevenly, are zeros.
+        k_blocks = int32(math32.ceil_div(k, CLUSTER_K))
+        first_block = int32(rank * k_blocks) if SPLIT > 1 else int32(0)
         rows = math32.ceil_div(m, CLUSTER_ROWS)
         columns = math32.ceil_div(n, CLUSTER_COLUMNS)
         if BALANCED:
@@ -304,12 +345,14 @@ def _make_kernel(config: HopperConfig, function: Callable[..., Any] | None) -> K
         step = cluster.num_cluster_x()
         place = locate(math32.minimum(tile, math32.sub(tiles, 1)), rows, columns, n, order)
 
-        if CTAS > 1:
+        if CLUSTER > 1:
             cluster.wait()
         else:
             cuda.syncthreads()
         sync.grid_wait()
 
+        # Where K is split, the CTA of rank 0 alone has results.
+        store_threads = 0 if SPLIT > 1 and rank != 0 else STORE_THREADS
         if warpgroup == 0:
             sync.setmaxnreg_dec(n=PRODUCER_REGISTERS)
             if thread < 32 and sync.elect():
@@ -331,7 +374,7 @@ def _make_kernel(config: HopperConfig, function: Callable[..., Any] | None) -> K
                         again = following < tiles and not same_group
                         b_policy = uint64(NORMAL) if again else uint64(FIRST)
                     for k_block in range(k_blocks):
-                        depth = int32(k_block * TILE_K)
+                        depth = int32((first_block + k_block) * TILE_K)
                         stage = state.stage
                         full = layout.full[stage]
                         pipeline.wait(layout.empty[stage], state.parity)
@@ -354,7 +397,11 @@ def _make_kernel(config: HopperConfig, function: Callable[..., Any] | None) -> K
                                 tma.load(b + copy * B_BOX, b_map, xy, full, None, b_policy)
                         state = pipeline.advance(state, STAGES)
                     tile, place = following, next_place
-            elif thread >= 32 and thread < STORE_THREADS and sync.elect():
+                if CTAS > 1:
+                    # The last arrivals of other CTAs must find this one alive. What they copy into
+                    # it is waited for anyway.
+                    pipeline.drain(layout.empty, state)
+            elif thread >= 32 and thread < store_threads and sync.elect():
                 # One warp for each consumer stores the pieces of C that it wrote.
                 consumer = int32(thread // 32 - 1)
                 first_slot = consumer * BUFFERS
@@ -390,32 +437,34 @@ def _make_kernel(config: HopperConfig, function: Callable[..., Any] | None) -> K
             # registers.
             consumer = int32(sync.redux(uint32(warpgroup - 1), op="min", type="u32"))
             signals = thread % 128 < CTAS
-            target = math32.mod(thread, 128)
+            target = rank if SPLIT > 1 else math32.mod(thread, 128)
+            lap = uint32(0)
             rest = registers.undefined(HALF_PACKED, "uint32")
             c_parity = uint32(1)
             state = pipeline.consumer_start()
             while tile < tiles:
                 following = math32.minimum(math32.add(tile, step), math32.sub(tiles, 1))
+                if SPLIT > 1 and thread == 128 and rank == 0:
+                    mbarrier.arrive_expect_tx(layout.partial_full[0], SENT_BYTES)
                 if BALANCED and place[2] != 0:
                     state, c_parity, rest, place = consume_narrow(
                         state, c_parity, k_blocks, consumer, target, signals, place, following,
-                        rows, columns, part_m, part_n, n, order, extra, tile >= step,
-                        rest)  # fmt: skip
+                        rows, columns, part_m, part_n, n, order, extra, tile >= step, rest, rank,
+                        lap)  # fmt: skip
                 else:
                     state, c_parity, rest, place = consume(
                         state, c_parity, k_blocks, consumer, target, signals, place, following,
-                        rows, columns, part_m, part_n, n, order, extra, tile >= step,
-                        rest)  # fmt: skip
+                        rows, columns, part_m, part_n, n, order, extra, tile >= step, rest, rank,
+                        lap)  # fmt: skip
                 tile = math32.add(tile, step)
+                lap = uint32(lap ^ 1)
+            if SPLIT > 1 and rank != 0 and tile >= step:
+                # The last arrival from the CTA of rank 0 must find this one alive.
+                pipeline.wait(layout.partial_free[0], uint32(lap ^ 1))
             if HALVES and tile >= step:
                 slot = consumer * BUFFERS
                 epilogue.write_rest(rest, layout.c[consumer], layout.c_free[slot],
                                     layout.c_ready[slot], c_parity, OUT_DTYPE, TILE_N, COLUMNS,
                                     BUFFERS, LAST_STRIPS)  # fmt: skip
-
-        if CTAS > 1:
-            # A CTA stays until its peers' copies and arrivals into its memory are over.
-            cluster.arrive(sem="relaxed")
-            cluster.wait()
 
     return gemm

@@ -238,7 +238,7 @@ class _Plan:
             self.order, clusters = balanced.order, balanced.clusters
         elif config.schedule == "hilbert":
             self.order = _constant(scheduler.hilbert_tiles(rows, columns), self.emulated)
-        grid = clusters * math.prod(config.cluster)
+        grid = clusters * config.cluster_size
         self.launch = functools.lru_cache(maxsize=16)(
             lambda stream: self.kernel[grid, config.threads, stream]
         )

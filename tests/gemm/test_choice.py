@@ -78,8 +78,62 @@ def test_more_rows_than_are_loaded():
 
 
 @pytest.mark.parametrize(
+    ("shape", "parameters"),
+    [
+        ((64, 96, 1024), {"tile": (64, 64, 64), "consumers": 1, "split_k": 4}),  # 2 tiles a cluster
+        ((9, 200, 200), {"tile": (64, 64, 64), "consumers": 1, "split_k": 3, "a_rows": 16}),
+        ((300, 104, 328), {"tile": (128, 96, 64), "stages": 3, "split_k": 2, "b_major": "MN"}),
+        ((130, 72, 40), {"tile": (64, 32, 32), "consumers": 1, "split_k": 8}),  # more CTAs than K
+        ((100, 64, 300), {"tile": (64, 32, 32), "consumers": 1, "stages": 1, "split_k": 2}),
+        ((192, 128, 96), {"tile": (192, 64, 32), "consumers": 3, "split_k": 2}),
+    ],
+)
+@pytest.mark.parametrize("out_dtype", ["bfloat16", "float32"])
+def test_clusters_that_share_k(shape, parameters, out_dtype):
+    config = gemm.HopperConfig(cluster=(1, 1), **{"stages": 2, **parameters})
+    m, n, k = shape
+    a = testing.random_normal((m, -(-k // 8) * 8), "bfloat16")[:, :k]
+    b = testing.random_normal((n, -(-k // 8) * 8), "bfloat16", seed=1)[:, :k].T
+    if config.b_major == "MN":
+        b = np.ascontiguousarray(b)
+    got = nbtc.matmul(a, b, config=config, out_dtype=out_dtype)
+    tol = 1e-5 if out_dtype == "float32" else 1e-2
+    testing.assert_close(got, testing.matmul_reference(a, b), tol=tol)
+
+
+def test_few_tiles_and_a_long_k_are_split():
+    config = gemm.choose(64, 1024, 8192, "bfloat16", "bfloat16", "K", "K", SMS)
+    assert config.split_k > 1
+    tiles = -(-64 // config.tile[0]) * -(-1024 // config.tile[1])
+    assert tiles * config.split_k <= SMS
+    assert gemm.choose(64, 1024, 256, "bfloat16", "bfloat16", "K", "K", SMS).split_k == 1
+
+
+@pytest.mark.parametrize("values", [(64, 64, 4), (64, 64, 8)])
+def test_an_epilogue_sees_the_whole_sum(values):
+    m, n, parts = values
+
+    @nbtc.device
+    def relu(value, row, column):
+        return max(value, np.float32(0))
+
+    config = gemm.HopperConfig(
+        tile=(64, 64, 64), consumers=1, cluster=(1, 1), stages=2, split_k=parts
+    )
+    a = testing.random_normal((m, 1024), "bfloat16")
+    b = testing.random_normal((n, 1024), "bfloat16", seed=1).T
+    got = nbtc.matmul(a, b, config=config, epilogue=relu)
+    testing.assert_close(got, np.maximum(testing.matmul_reference(a, b), 0), tol=1e-2)
+
+
+@pytest.mark.parametrize(
     ("parameters", "message"),
     [
+        ({"split_k": 0}, r"split_k=0; the CTAs of a cluster that share a tile: 1\.\.8"),
+        ({"split_k": 9}, r"split_k=9"),
+        ({"split_k": 2, "cluster": (2, 1)}, r"split_k=2 with cluster=\(2, 1\); needs \(1, 1\)"),
+        ({"split_k": 2, "narrow": 240}, r"split_k=2 with narrow=240; needs 0"),
+        ({"split_k": 2}, r"stages=4 do not fit"),
         ({"a_rows": 20}, r"a_rows=20 with tile M=128; must be a multiple of 8 .*8\.\.120"),
         ({"a_rows": 128}, r"a_rows=128 with tile M=128"),
         ({"a_rows": -8}, r"a_rows=-8"),
@@ -88,7 +142,7 @@ def test_more_rows_than_are_loaded():
         ({"a_rows": 16, "cluster": (2, 1)}, r"a_rows=16 with cluster=\(2, 1\); needs \(1, 1\)"),
     ],
 )
-def test_rows_that_cannot_be_left_out(parameters, message):
+def test_refused(parameters, message):
     with pytest.raises(LayoutError, match=message):
         gemm.HopperConfig(**{"cluster": (1, 1), **parameters})
 

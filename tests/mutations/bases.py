@@ -45,8 +45,8 @@ GEMM_ROLES = {
     "init_ready": (r"mbarrier\.init", r"c_ready"),
     "init_free": (r"mbarrier\.init", r"c_free"),
     "full_wait": (TRY, r"layout\.full"),
-    "empty_wait": (TRY, r"layout\.empty"),
-    "expect": (r"mbarrier\.arrive\.expect_tx", ""),
+    "empty_wait": (TRY, r"layout\.empty\["),
+    "expect": (r"mbarrier\.arrive\.expect_tx", "STAGE_BYTES"),
     "copy_a": (COPY, r"tma\.load\(a"),
     "copy_b": (COPY, r"tma\.load\(b"),
     "mma_fence": (r"wgmma\.fence", ""),
@@ -77,10 +77,26 @@ CLUSTER_ROLES = {
     "cluster_wait": (r"barrier\.cluster\.wait", ""),
     "mapa": (r"mapa", ""),
 }
+TAIL_ROLES = {"tail_wait": (TRY, r"pipeline\.drain")}
+SPLIT_ROLES = {
+    "partial_expect": (r"mbarrier\.arrive\.expect_tx", "SENT_BYTES"),
+    "partial_send": (r"st\.async", ""),
+    "partial_wait": (TRY, "partial_full"),
+    "partial_read": (r"ld\.shared", r"reduction\.add"),
+    "partial_release": (r"mbarrier\.arrive", "partial_free"),
+    "partial_free_wait": (TRY, r"partial_free\[0\], parity"),
+    "partial_tail_wait": (TRY, r"partial_free\[0\], uint32"),
+}
+ZERO_ROLES = {
+    "zero": (r"st\.shared", r"memory\.st_shared"),
+    "zero_fence": (r"fence\.proxy\.async", r"fence\.proxy_async\(\)"),
+}
 CTA_ROLES = {"init_sync": (r"bar(rier)?\.(cta\.)?sync", r"syncthreads")}
 
 
-def gemm(name: str, size: tuple[int, int, int], blocks: int, **choice: Any) -> Base:
+def gemm(
+    name: str, size: tuple[int, int, int], blocks: int, rules: tuple[str, ...] = (), **choice: Any
+) -> Base:
     """A configuration of the GEMM factory."""
     config = HopperConfig(**choice)
     m, n, k = size
@@ -98,7 +114,7 @@ def gemm(name: str, size: tuple[int, int, int], blocks: int, **choice: Any) -> B
         if config.narrow:
             strips = TensorMap.tiled(c, config.strip_box, swizzle=config.strip_swizzle)
             rows = -(-m // (config.tile[0] * config.cluster[0]))
-            clusters = blocks // (config.cluster[0] * config.cluster[1])
+            clusters = blocks // config.cluster_size
             order = scheduler.balance(
                 rows, n, config.tile[1], config.narrow, clusters, config.group
             ).order
@@ -107,11 +123,20 @@ def gemm(name: str, size: tuple[int, int, int], blocks: int, **choice: Any) -> B
             c, want
         )
 
-    ctas = config.cluster[0] * config.cluster[1]
-    roles = {**GEMM_ROLES, **(CLUSTER_ROLES if ctas > 1 else CTA_ROLES)}
+    roles = {**GEMM_ROLES, **(CLUSTER_ROLES if config.cluster_size > 1 else CTA_ROLES)}
+    if config.cluster != (1, 1):
+        roles |= TAIL_ROLES
+    if config.split_k > 1:
+        roles |= SPLIT_ROLES
+        reads, where = roles["read"]
+        roles["read"] = rf"{reads}|st\.async|ld\.shared", rf"{where}|reduction\."
+    if config.a_rows:
+        roles |= ZERO_ROLES
     if config.stages == 1:
         del roles["mma_loop_wait"]
-    return Base(name, lambda: make_kernel(config), (blocks, config.threads), data, roles)
+    return Base(
+        name, lambda: make_kernel(config), (blocks, config.threads), data, roles, rules=rules
+    )
 
 
 # -- examples ---------------------------------------------------------------------------------
@@ -175,7 +200,7 @@ PIPE_ROLES = {
     "init_full": (r"mbarrier\.init", r"layout\.full"),
     "init_empty": (r"mbarrier\.init", r"layout\.empty"),
     "full_wait": (TRY, r"layout\.full"),
-    "empty_wait": (TRY, r"layout\.empty|pipeline\.acquire"),
+    "empty_wait": (TRY, r"layout\.empty\[|pipeline\.acquire"),
     "expect": (r"mbarrier\.arrive\.expect_tx", ""),
     "release": (r"mbarrier\.arrive\.(shared|release)", r"layout\.empty"),
     **CTA_ROLES,
@@ -331,6 +356,11 @@ HOPPER_GEMMS = [
          store_buffers=1, narrow=112),
     gemm("gemm-w3", (192, 64, 128), 1, tile=(192, 32, 32), stages=2, consumers=3, cluster=(1, 1),
          out_dtype="float32"),
+    gemm("gemm-k3", (64, 64, 224), 3, tile=(64, 32, 32), stages=2, consumers=1, cluster=(1, 1),
+         split_k=3),
+    gemm("gemm-r40", (40, 64, 128), 1,
+         ("zeros not fenced for wgmma", "expect 16 bytes more", "expect 16 bytes less"),
+         tile=(64, 32, 32), stages=2, consumers=1, cluster=(1, 1), a_rows=40),
 ]  # fmt: skip
 HOPPER = [*HOPPER_EXAMPLES, *HOPPER_GEMMS, *SYNCS, *COPIES, *WGMMA_SMALL]
 BLACKWELL = blackwell.bases(example)

@@ -6,6 +6,7 @@ from mutations.rule import (
     EARLY,
     HANG,
     REUSE,
+    SHORT,
     Rule,
     become,
     behind,
@@ -16,6 +17,9 @@ from mutations.rule import (
     leave_before,
     passes,
 )
+
+NO_LAST_BARRIER = ("gemm-c21", "gemm-c12", "gemm-k3")
+"""Kernels with a producer's tail instead."""
 
 EPILOGUE = [
     Rule(
@@ -194,6 +198,7 @@ CLUSTER = [
         drop,
         kinds("cta_exited"),
         ("copy_a", "copy_b", "release"),
+        skip=NO_LAST_BARRIER,
     ),
     Rule(
         "arrive without wait at the end",
@@ -201,6 +206,7 @@ CLUSTER = [
         drop,
         kinds("cta_exited cluster_barrier_order"),
         ("copy_a", "copy_b", "release", "cluster_arrive"),
+        skip=NO_LAST_BARRIER,
     ),
     Rule(
         "wait without arrive at the start",
@@ -254,6 +260,7 @@ CLUSTER = [
         REUSE | kinds("mbarrier_overrun mbarrier_arrivals"),
         ("copy_a", "copy_b", "empty_wait", "release"),
         needs=("mapa",),
+        skip=("gemm-k3",),
     ),
     Rule(
         "a CTA leaves before the cluster's last barrier",
@@ -261,6 +268,66 @@ CLUSTER = [
         leave_before,
         kinds("cta_exited cluster_barrier_partial deadlock"),
         ("copy_a", "copy_b", "release", "cluster_arrive", "cluster_wait"),
+        skip=NO_LAST_BARRIER,
+    ),
+]
+
+SPLIT = [
+    Rule(
+        "producer's tail dropped",
+        "tail_wait",
+        passes,
+        kinds("cta_exited"),
+        ("release", "copy_a", "copy_b"),
+    ),
+    Rule(
+        "sum of partial products without waiting for them",
+        "partial_wait",
+        passes,
+        EARLY | kinds("race uninitialised_read cta_exited"),
+        ("partial_read", "partial_send"),
+    ),
+    Rule(
+        "partial products sent into a buffer that is still read",
+        "partial_free_wait",
+        passes,
+        REUSE | kinds("race mbarrier_overrun"),
+        ("partial_send", "partial_read", "partial_wait", "partial_expect"),
+    ),
+    Rule(
+        "a CTA leaves before its partial products were read",
+        "partial_tail_wait",
+        passes,
+        kinds("cta_exited"),
+        ("partial_release",),
+    ),
+    Rule(
+        "buffer of partial products never given back",
+        "partial_release",
+        drop,
+        HANG,
+        ("partial_free_wait", "partial_wait"),
+    ),
+    Rule(
+        "partial products: 16 bytes more expected",
+        "partial_expect",
+        change(2, "+16"),
+        HANG,
+        ("partial_wait", "partial_expect", "partial_free_wait"),
+    ),
+    Rule(
+        "partial products: 16 bytes less expected",
+        "partial_expect",
+        change(2, "+-16"),
+        EARLY | SHORT | kinds("race"),
+        ("partial_expect", "partial_send", "partial_wait", "partial_read"),
+    ),
+    Rule(
+        "zeros not fenced for wgmma",
+        "zero_fence",
+        drop,
+        kinds("missing_proxy_fence"),
+        ("mma", "zero", "mma_fence"),
     ),
 ]
 
