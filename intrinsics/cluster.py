@@ -4,10 +4,13 @@ All threads of all blocks of a cluster take part in the cluster barrier: each ar
 waits once a round. ``mapa`` turns a shared address into the address of the same place in another
 block; such an address works in :func:`load`, :func:`store`, remote mbarrier functions and copies.
 No block may exit, or end the life of its barriers, while another may still access its shared
-memory: end with an arrive and a wait.
+memory: end with an arrive and a wait, or with waits for the last phases of its mbarriers
+(``nbtc.device.pipeline.drain``).
 
 ``arrive`` in its default form is a release and costs a ``MEMBAR.ALL.GPU``; with ``sem="relaxed"``
-it costs nothing and orders no memory. The barrier does not wait for asynchronous copies.
+it costs nothing and orders no memory. It does not even keep a block alive for a peer's stores and
+remote arrivals, which are posted: on an H200 the launch fails. The barrier does not wait for
+asynchronous copies.
 
 Reads of ids are executed by each thread on its own.
 

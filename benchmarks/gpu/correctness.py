@@ -40,6 +40,9 @@ CONFIGS = (
     {"narrow": 240},
     {"narrow": 224, "cluster": (1, 1)},
     {"tile": (256, 128, 64), "narrow": 112},
+    {"tile": (64, 64, 64), "consumers": 1, "cluster": (1, 1), "split_k": 4},
+    {"tile": (128, 128, 64), "cluster": (1, 1), "stages": 3, "split_k": 2},
+    {"tile": (64, 32, 32), "consumers": 1, "cluster": (1, 1), "stages": 1, "split_k": 8},
 )
 # Half a unit in the last place, and a tenth; float32 sums are not rounded again.
 ROUNDING = {"bfloat16": 1.1 * 2.0**-8, "float16": 1.1 * 2.0**-11, "float32": 2.0**-20}

@@ -37,7 +37,8 @@ KINDS: dict[str, str] = {
     "cluster_barrier_order": "barrier.cluster.arrive or wait twice in a row by one thread",
     "cluster_start": "shared memory of a CTA of the cluster is used before it is known to run",
     "aligned_divergence": "an .aligned instruction executed by part of a warp or warpgroup",
-    "cta_exited": "a CTA exited while a peer or an asynchronous copy still uses its memory",
+    "cta_exited": "a CTA exited while a peer or an asynchronous copy still uses its memory; a "
+    "relaxed cluster barrier waits for no posted store or arrival (on an H200 the launch fails)",
     # races
     "race": "two accesses, at least one a write, are not ordered by any synchronisation",
     "read_in_flight": "memory is read while an asynchronous copy into it is not known complete",

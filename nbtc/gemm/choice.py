@@ -2,7 +2,8 @@
 
 The estimate knows what limits a kernel of this package: tensor cores, what reaches an SM from L2,
 device memory, power, and whole waves of tiles. Its constants were fitted to times on an H200
-(``benchmarks/results/nvidia_h200_tiles.json``, made by ``benchmarks/gpu/tiles.py``).
+(``benchmarks/results/nvidia_h200_tiles.json``, made by ``benchmarks/gpu/tiles.py``): what is chosen
+counts, not that each of them is what the hardware has.
 """
 
 from __future__ import annotations
@@ -37,32 +38,32 @@ ROWS_LOADED = 16
 """``a_rows`` is a multiple of this, so that few values of M need a kernel of their own."""
 
 CLOCK_MHZ = 1750
-LAUNCH_US = 1.3
-CLUSTER_LAUNCH_US = 0.6
-EPILOGUE_CYCLES = 48
+LAUNCH_US = 0.6
+CLUSTER_LAUNCH_US = 0.4
+EPILOGUE_CYCLES = 760
 """For 64 x 64 elements of C."""
-LEAST_CYCLES = 170
+LEAST_CYCLES = 290
 """Of a k-block: a wait, wgmma, and the arrival that frees its stage."""
-TENSOR_CYCLES = {1: 1.42, 2: 1.26}
+TENSOR_CYCLES = {1: 1.44, 2: 1.06}
 """Cycles of wgmma, of those that it takes at its peak, by consumer warpgroups."""
-CLUSTER_CYCLES = 39
+CLUSTER_CYCLES = 18
 """More for a k-block of a single consumer in a cluster of two, which waits for its peer."""
-SM_BYTES_PER_CYCLE = 75
+SM_BYTES_PER_CYCLE = 64
 """From L2 to one SM."""
-TPC_BYTES_PER_CYCLE = 103
+TPC_BYTES_PER_CYCLE = 104
 """From L2 to the two SMs of a TPC."""
-OUTSIDE_CYCLES = 12
+OUTSIDE_CYCLES = 9
 """Of TMA for a row of 128 bytes that lies outside of the matrix."""
-SPLIT_US = 2.0
+SPLIT_US = 1.1
 """Of a cluster that shares K: its launch, and the wait for partial products."""
-SENT_US = 0.5
+SENT_US = 0.58
 """For 64 x 64 partial products of one CTA."""
-MEMORY_TB_PER_S = 4.06
-TPC_MEMORY_TB_PER_S = 0.08
+MEMORY_TB_PER_S = 5.0
+TPC_MEMORY_TB_PER_S = 0.083
 """What one TPC gets from device memory."""
-POWER_TFLOPS = 765
+POWER_TFLOPS = 880
 """What the power limit leaves with the widest tile on random numbers."""
-TRAFFIC_SHARE = 0.31
+TRAFFIC_SHARE = 0.46
 """Share of that power that grows with the bytes per flop of a smaller tile."""
 
 

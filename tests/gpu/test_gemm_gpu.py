@@ -145,6 +145,8 @@ CONFIGS = [
     {"schedule": "linear", "store_buffers": 1},
     {"tile": (128, 96, 32), "cluster": (1, 1), "store_buffers": 3, "stages": 4},
     {"policies": ("evict_last", "evict_first", "evict_first")},
+    {"tile": (64, 64, 64), "consumers": 1, "cluster": (1, 1), "split_k": 4},
+    {"tile": (192, 96, 64), "consumers": 3, "cluster": (1, 1), "stages": 2, "split_k": 2},
 ]
 
 
@@ -185,6 +187,30 @@ def test_no_depth_no_rows():
         assert (out == 0).all()
         assert whole.numel() - int(whole.isnan().sum()) == 80
     assert nbtc.matmul(matrix(5, 8)[:0], matrix(8, 16)).shape == (0, 16)
+
+
+@pytest.mark.parametrize("split_k", [1, 3])
+@pytest.mark.parametrize(("m", "a_rows"), [(1, 8), (16, 16), (40, 48), (100, 104)])
+def test_fewer_rows_than_a_tile(m, a_rows, split_k):
+    rows = 64 if m <= 64 else 128
+    config = HopperConfig(
+        tile=(rows, 64, 64), consumers=rows // 64, cluster=(1, 1), a_rows=a_rows, split_k=split_k
+    )
+    check(m, 520, 1000, config=config)
+
+
+@pytest.mark.parametrize("split_k", [2, 3, 4, 6])
+def test_many_short_launches_of_clusters_that_share_k(split_k):
+    """A CTA that left before the last arrival of its peer made the launch fail."""
+    config = HopperConfig(tile=(64, 64, 64), consumers=1, cluster=(1, 1), split_k=split_k)
+    a, b = matrix(16, 2048), matrix(2048, 2048, order="column")
+    first = nbtc.matmul(a, b, config=config)
+    is_right(first, a, b)
+    out = torch.empty_like(first)
+    for _ in range(2000):
+        nbtc.matmul(a, b, out, config=config)
+    torch.cuda.synchronize()
+    assert torch.equal(out, first)
 
 
 def test_results_are_the_same_every_time():
