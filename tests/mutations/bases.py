@@ -16,6 +16,7 @@ from mutations.base import COPY, STORE, TRY, Base
 from mutations.kernels_copy import COPIES
 from mutations.kernels_mma import WGMMA_SMALL
 from mutations.kernels_sync import SYNCS
+from mutations.rules_epilogue import SPLIT
 from nbtc import TensorMap, testing
 from nbtc.device import scheduler
 from nbtc.gemm.config import HopperConfig
@@ -92,6 +93,19 @@ ZERO_ROLES = {
     "zero_fence": (r"fence\.proxy\.async", r"fence\.proxy_async\(\)"),
 }
 CTA_ROLES = {"init_sync": (r"bar(rier)?\.(cta\.)?sync", r"syncthreads")}
+
+
+SPLIT_RULES = (
+    *(rule.name for rule in SPLIT),
+    "last wgmma wait dropped",
+    "wait for empty dropped",
+    "wait for full dropped",
+    "release dropped",
+    "cluster does not wait at the start",
+    "barrier init not fenced for the cluster",
+    "init not fenced for the peer",
+)
+"""What concerns CTAs that share K; the rest is as in the other kernels."""
 
 
 def gemm(
@@ -356,8 +370,8 @@ HOPPER_GEMMS = [
          store_buffers=1, narrow=112),
     gemm("gemm-w3", (192, 64, 128), 1, tile=(192, 32, 32), stages=2, consumers=3, cluster=(1, 1),
          out_dtype="float32"),
-    gemm("gemm-k3", (64, 64, 224), 3, tile=(64, 32, 32), stages=2, consumers=1, cluster=(1, 1),
-         split_k=3),
+    gemm("gemm-k3", (64, 64, 224), 3, SPLIT_RULES, tile=(64, 32, 32), stages=2, consumers=1,
+         cluster=(1, 1), split_k=3),
     gemm("gemm-r40", (40, 64, 128), 1,
          ("zeros not fenced for wgmma", "expect 16 bytes more", "expect 16 bytes less"),
          tile=(64, 32, 32), stages=2, consumers=1, cluster=(1, 1), a_rows=40),
