@@ -197,10 +197,7 @@ def _make_kernel(config: BlackwellConfig, function: Callable[..., Any] | None, a
                         state = pipeline.advance(state, STAGES)
                     tile, claim = next_tile(tile, step, claim)
                 if CTAS > 1:
-                    # Wait for the last arrivals that come from other CTAs.
-                    for _ in range(STAGES):
-                        pipeline.wait(layout.empty[state.stage], state.parity)
-                        state = pipeline.advance(state, STAGES)
+                    pipeline.drain(layout.empty, state)
         elif warp == 1:  # MMA, in the first CTA of a pair
             if half == 0 and sync.elect():
                 state = pipeline.consumer_start()
