@@ -18,7 +18,7 @@ def _check(name: str, d: Any, threads: int) -> None:
         raise InstructionError(
             f"reduction.{name}: d is {d}, needs float32 accumulators, a multiple of 4 of them"
         )
-    if not isinstance(threads, int) or threads < 1:
+    if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
         raise InstructionError(
             f"reduction.{name}: threads={threads!r}; needs the number of threads that call it"
         )
@@ -54,7 +54,7 @@ def send(e: Emitter, d: Any, address: Any, bar: Any, threads: int) -> None:
 
 def _returns_add(d: Any, address: Any, count: Any, threads: Any) -> Any:
     _check("add", d, threads)
-    if not isinstance(count, int) or count < 1:
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
         raise InstructionError(
             f"reduction.add: count={count!r}; needs the number of CTAs that sent"
         )

@@ -209,14 +209,21 @@ def region_sync(launch: LaunchSync, region: Region) -> RegionSync:
     return state
 
 
-def note_incoming(cta: Cta, agent: int, time: int, warp: Warp, ins: Instruction, what: str) -> None:
-    """Note that another CTA touched the shared memory of ``cta``; checked when it exits."""
-    cta.sync.state.setdefault("incoming", {})[agent, id(ins)] = (agent, time, warp, ins, what)
+def note_incoming(
+    cta: Cta, agent: int, time: int, warp: Warp, ins: Instruction, what: str,
+    arrival: tuple[Any, int] | None = None,
+) -> None:  # fmt: skip
+    """Note that another CTA touched the shared memory of ``cta``; checked when it exits.
+
+    ``arrival`` is an mbarrier and its phase: a thread that saw the phase complete saw it, too.
+    """
+    entry = agent, time, warp, ins, what, arrival
+    cta.sync.state.setdefault("incoming", {})[agent, id(ins)] = entry
 
 
 def is_posted(what: str) -> bool:
     """Say whether a noted access goes on after its instruction: all but one that gives a value."""
-    return what != "remote load"
+    return what not in ("remote load", "remote atomic")
 
 
 def knows_started(warp: Warp, cta: Cta) -> bool:
@@ -370,7 +377,7 @@ class Checks(Wording, Hooks):
         chosen = offsets if mask is None else offsets[mask]
         shared = space == "shared"
         if shared and target is not warp.cta:
-            self._remote(warp, target, ins, "atomic")
+            self._remote(warp, target, ins, "red" if ins.parts[0] == "red" else "atomic")
         state = target.sync if shared else region_sync(self.launch, target)
         if self.race:
             fences = sync.shared_fences if shared else sync.global_fences

@@ -352,6 +352,8 @@ class ClusterBarrier:
         if relaxed:
             warp.sync.note_relaxed(ins)
         join(self.clock, warp.sync.release(relaxed=relaxed))
+        if relaxed:
+            warp.sync.tick()  # what follows was not executed before the barrier
         self.evaluate()
 
     def evaluate(self) -> None:

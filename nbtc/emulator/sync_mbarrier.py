@@ -91,7 +91,8 @@ def use_mbarrier(
         )  # fmt: skip
         sync.clock[agent] = time
     if cta is not warp.cta and incoming:
-        note_incoming(cta, sync.agent, sync.time, warp, ins, f"remote {ins.parts[1]}")
+        arrival = (barrier, barrier.phase) if ins.parts[1].startswith("arrive") else None
+        note_incoming(cta, sync.agent, sync.time, warp, ins, f"remote {ins.parts[1]}", arrival)
     return barrier
 
 
@@ -107,7 +108,9 @@ def check_exit_of(cta: Cta) -> None:
     join(known, ordered)
     for barrier in cta.sync.mbarriers.values():
         barrier.at_exit()
-    for agent, time, warp, ins, what in cta.sync.state.get("incoming", {}).values():
+    for agent, time, warp, ins, what, arrival in cta.sync.state.get("incoming", {}).values():
+        if arrival is not None and arrival[0].observed >= arrival[1]:
+            continue  # however relaxed the arrival or the wait was
         if known.get(agent, 0) < time:
             why = (
                 f"nothing makes rank {cta.rank} wait for it; end with a cluster barrier (producer "

@@ -11,7 +11,7 @@ from nbtc.device.tcgen05_mma import SCALE_COLUMNS, container, operand, scale_wor
 from nbtc.device.tmem_epilogue import ROWS
 from nbtc.dtypes import canonical
 from nbtc.errors import LayoutError
-from nbtc.gemm.config import POLICIES, _integer, _integers
+from nbtc.gemm.config import POLICIES, _integers, integer
 from nbtc.layout.instruction_descriptor import InstructionDescriptor
 from nbtc.layout.matrix_descriptor import OperandTile
 from nbtc.layout.scale_factors import TILE_BYTES
@@ -137,7 +137,7 @@ class BlackwellConfig:
         put("tile", _integers("tile", self.tile, 3, "(M, N, K)"))
         put("cluster", _integers("cluster", self.cluster, 2, "(tiles along M, tiles along N)"))
         for name in _INTEGERS:
-            put(name, _integer(name, getattr(self, name)))
+            put(name, integer(name, getattr(self, name)))
         if isinstance(self.policies, list):
             put("policies", tuple(self.policies))
         if self.block not in (0, 16, 32):

@@ -16,7 +16,7 @@ from nbtc.device import scheduler
 from nbtc.device.epilogue import STRIP
 from nbtc.dtypes import canonical
 from nbtc.errors import LayoutError
-from nbtc.gemm.config import LAST_USE, HopperConfig
+from nbtc.gemm.config import LAST_USE, HopperConfig, integer
 
 WIDEST = (128, 256, 64)
 """The tile of large problems."""
@@ -101,14 +101,22 @@ def choose(
         a_major: ``"K"`` or ``"MN"``, see :class:`HopperConfig`.
         b_major: likewise.
         sms: SMs of the GPU.
+
+    Raises:
+        LayoutError: a size is no positive integer, or a type or majorness has no kernel.
     """
+    sizes = {"m": m, "n": n, "k": k, "sms": sms}
+    m, n, k, sms = (integer(f"gemm.choose: {name}", value) for name, value in sizes.items())
+    if min(m, n, k, sms) < 1:
+        raise LayoutError(f"gemm.choose: m={m}, n={n}, k={k}, sms={sms}; each must be 1 or more")
     tiles = candidates(m, n, k, a_major, b_major, sms)
     tiles.sort(key=lambda tile: estimate(tile, m, n, k, sms))
     for tile in tiles:
         config = configuration(tile, dtype, out_dtype, a_major, b_major)
         if config is not None:
             return config.replace(policies=_policies(config, m, n, k, sms))
-    raise AssertionError("a tile of 64 x 64 always has a configuration")
+    # It is not the tile: this names what has no kernel.
+    return HopperConfig(dtype, out_dtype, a_major=a_major, b_major=b_major)
 
 
 def candidates(m: int, n: int, k: int, a_major: str, b_major: str, sms: int) -> list[Tile]:

@@ -21,6 +21,8 @@ REGISTERS_BESIDE_ACCUMULATORS = 40
 """Registers that a consumer thread needs for addresses and loop state."""
 REGISTERS_BESIDE_NARROW = 48
 """The same with two main loops, for wide and narrow tiles."""
+REGISTERS_BESIDE_SPLIT = 88
+"""The same where partial products are sent or added: ptxas loads many of them at a time."""
 
 POLICIES = {
     "": None,
@@ -44,7 +46,7 @@ _OUTPUTS = ("bfloat16", "float16", "float32")
 _SCHEDULES = ("grouped", "linear", "hilbert")
 
 
-def _integer(name: str, value: Any) -> int:
+def integer(name: str, value: Any) -> int:
     """Return ``value`` as an int, also of NumPy's integers; True and 2.0 are none."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise LayoutError(f"{name}={value!r}; must be an integer")
@@ -54,7 +56,7 @@ def _integer(name: str, value: Any) -> int:
 def _integers(name: str, value: Any, count: int, meaning: str) -> tuple[int, ...]:
     if not isinstance(value, tuple | list) or len(value) != count:
         raise LayoutError(f"{name}={value!r}; must be {count} integers {meaning}")
-    return tuple(_integer(f"an entry of {name}", v) for v in value)
+    return tuple(integer(f"an entry of {name}", v) for v in value)
 
 
 @checked
@@ -119,7 +121,7 @@ class HopperConfig:
         put("tile", _integers("tile", self.tile, 3, "(M, N, K)"))
         put("cluster", _integers("cluster", self.cluster, 2, "(CTAs along M, CTAs along N)"))
         for name in _INTEGERS:
-            put(name, _integer(name, getattr(self, name)))
+            put(name, integer(name, getattr(self, name)))
         if isinstance(self.policies, list):
             put("policies", tuple(self.policies))
         self._check_choices()
@@ -279,11 +281,13 @@ class HopperConfig:
         if self.accumulators + self._beside > self.consumer_registers:
             m, n, _ = self.tile
             narrow = f" and narrow={self.narrow}" if self.narrow else ""
+            narrow += f" and split_k={self.split_k}" if self.split_k > 1 else ""
             raise LayoutError(
                 f"tile {m}x{n} with {self.consumers} consumers{narrow} needs {m} / "
                 f"{self.consumers} / 64 * {n} / 2 = {self.accumulators} accumulators and about "
                 f"{self._beside} more registers per thread > {self.consumer_registers}; take a "
                 f"smaller tile or other consumers{', or narrow=0' if self.narrow else ''}"
+                f"{', or split_k=1' if self.split_k > 1 else ''}"
             )
         per_thread = REGISTERS_PER_SM // self.threads // 8 * 8
         if self.tile[1] // 2 + REGISTERS_BESIDE_WGMMA > per_thread:
@@ -328,6 +332,8 @@ class HopperConfig:
 
     @property
     def _beside(self) -> int:
+        if self.split_k > 1:
+            return REGISTERS_BESIDE_SPLIT
         return REGISTERS_BESIDE_NARROW if self.narrow else REGISTERS_BESIDE_ACCUMULATORS
 
     @property

@@ -220,9 +220,12 @@ class _Plan:
                 dtype=dtype, out_dtype=out_name, a_major=a_major, b_major=b_major
             )
         if config.a_rows and self.m > config.a_rows:
+            what = "the product"
+            if self.swapped:
+                what = "out is column-major, and its transpose, which is computed,"
             raise LayoutError(
-                f"matmul: the product has {self.m} rows; config loads a_rows={config.a_rows} of A: "
-                f"give a_rows >= {self.m}, or 0"
+                f"matmul: {what} has {self.m} rows; config loads a_rows={config.a_rows}: give "
+                f"a_rows >= {self.m} where the tile has more, else 0"
             )
         self.config = config
         self.kernel = make_kernel(config, epilogue)

@@ -527,6 +527,61 @@ barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.aligned;
     assert found.line == line_of(store, "store")
 
 
+RELAXED = "barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.aligned;"
+PEER = """
+mov.u32 %r3, %cluster_ctarank;
+st.shared.u32 [tiles], %r3; st.shared.u32 [tiles+4], %r3;
+barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
+mov.u32 %r1, tiles; xor.b32 %r4, %r3, 1; mapa.shared::cluster.u32 %r2, %r1, %r4;
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "why"),
+    [
+        (RELAXED + "ld.shared::cluster.u32 %r6, [%r2];  // access", "nothing makes rank"),
+        (RELAXED + "st.shared::cluster.u32 [%r2+4], %r3;  // access", "nothing makes rank"),
+        ("barrier.cluster.arrive.relaxed.aligned; ld.shared::cluster.u32 %r6, [%r2];  // access\n"
+         "barrier.cluster.wait.aligned;", "nothing makes rank"),
+        ("red.shared::cluster.add.u32 [%r2+4], 1;  // access\n" + RELAXED, "is under way"),
+    ],
+    ids=["load behind it", "store behind it", "load within it", "reduction before it"],
+)  # fmt: skip
+def test_c76_what_a_relaxed_barrier_does_not_cover(end, why):
+    for seed in range(4):
+        report = run(PEER + end, cluster=(2, 1, 1), grid=2, block=32, seed=seed)
+        found = the(report, "cta_exited")
+        assert why in found.message or "after rank" in found.message
+        assert found.line == line_of(PEER + end, "access")
+
+
+@pytest.mark.parametrize("arrive", ["release", "relaxed"])
+@pytest.mark.parametrize("waits", ["acquire", "relaxed"])
+def test_c76_an_arrival_whose_phase_was_seen_is_over(arrive, waits):
+    def body(end):
+        return f"""
+setp.eq.u32 %p1, %thread, 0; mov.u32 %r3, %cluster_ctarank; xor.b32 %r4, %r3, 1;
+@%p1 mbarrier.init.shared::cta.b64 [full], 32;
+@%p1 fence.mbarrier_init.release.cluster;
+barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
+mov.u32 %r1, full; mapa.shared::cluster.u32 %r2, %r1, %r4;
+mbarrier.arrive.{arrive}.cluster.shared::cluster.b64 _, [%r2];  // remote
+{end}
+"""
+
+    for seed in range(4):
+        end = wait("full", 0, sem=f".{waits}.cluster")
+        silent(run(body(end), cluster=(2, 1, 1), grid=2, block=32, seed=seed))
+        found = the(run(body(RELAXED), cluster=(2, 1, 1), grid=2, block=32, seed=seed),
+                    "cta_exited")  # fmt: skip
+        assert found.line == line_of(body(""), "remote")
+
+
+def test_c76_an_atomic_that_gives_a_value_is_over():
+    atomic = PEER + "atom.shared::cluster.add.u32 %r6, [%r2+4], 1;\n" + RELAXED
+    silent(run(atomic, cluster=(2, 1, 1), grid=2, block=32))
+
+
 def test_c77_remote_barrier_with_the_local_form():
     body = """
 setp.eq.u32 %p1, %thread, 0;

@@ -95,7 +95,9 @@ def test_more_rows_than_are_loaded():
     config = gemm.HopperConfig(tile=(64, 64, 64), consumers=1, cluster=(1, 1), a_rows=16)
     a = testing.random_normal((17, 64), "bfloat16")
     b = testing.random_normal((64, 64), "bfloat16", seed=1).T
-    with pytest.raises(LayoutError, match=r"17 rows; config loads a_rows=16 of A: give a_rows >="):
+    with pytest.raises(
+        LayoutError, match=r"the product has 17 rows; config loads a_rows=16: give a_rows >="
+    ):
         nbtc.matmul(a, b, config=config)
 
 
@@ -141,6 +143,34 @@ def test_clusters_that_share_k(shape, out_dtype, parameters):
     testing.assert_close(got, testing.matmul_reference(a, b), tol=tol)
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"m": 0}, "m=0, n=64, k=64, sms=132; each must be 1 or more"),
+        ({"n": -5}, "n=-5"),
+        ({"sms": 0}, "sms=0"),
+        ({"m": 64.5}, r"gemm.choose: m=64.5; must be an integer"),
+        ({"m": True}, r"m=True; must be an integer"),
+        ({"k": "64"}, r"k='64'; must be an integer"),
+        ({"dtype": "float32"}, r"dtype='float32'; legal: 'bfloat16', 'float16'"),
+        ({"out_dtype": "float64"}, r"out_dtype='float64'; legal"),
+        ({"a_major": "row"}, r"a_major='row'; legal: 'K', 'MN'"),
+    ],
+)
+def test_what_cannot_be_chosen_for(changes, message):
+    good = {"m": 64, "n": 64, "k": 64, "dtype": "bfloat16", "out_dtype": "bfloat16",
+            "a_major": "K", "b_major": "K", "sms": SMS}  # fmt: skip
+    with pytest.raises(LayoutError, match=message):
+        gemm.choose(**{**good, **changes})
+
+
+def test_integers_of_numpy_choose_the_same():
+    kinds = ("bfloat16", "bfloat16", "K", "K", SMS)
+    for shape in ((16, 19466, 18268), (300, 30000, 32000)):
+        for kind in (np.int32, np.uint32, np.int64, np.uint64):
+            assert gemm.choose(*map(kind, shape), *kinds) == gemm.choose(*shape, *kinds)
+
+
 def test_few_tiles_and_a_long_k_are_split():
     config = gemm.choose(64, 1024, 8192, "bfloat16", "bfloat16", "K", "K", SMS)
     assert config.split_k > 1
@@ -173,6 +203,12 @@ def test_an_epilogue_sees_the_whole_sum():
         ({"split_k": 2, "cluster": (2, 1)}, r"split_k=2 with cluster=\(2, 1\); needs \(1, 1\)"),
         ({"split_k": 2, "narrow": 240}, r"split_k=2 with narrow=240; needs 0"),
         ({"split_k": 2}, r"stages=4 do not fit"),
+        (
+            {"tile": (128, 160, 32), "consumers": 1, "stages": 3, "split_k": 2},
+            r"split_k=2 needs 128 "
+            r"/ 1 / 64 \* 160 / 2 = 160 accumulators and about 88 more .* or split_k=1",
+        ),
+        ({"tile": (192, 192, 32), "consumers": 3, "stages": 1, "split_k": 2}, r"about 88 more"),
         ({"a_rows": 20}, r"a_rows=20 with tile M=128; must be a multiple of 8 .*8\.\.120"),
         ({"a_rows": 128}, r"a_rows=128 with tile M=128"),
         ({"a_rows": -8}, r"a_rows=-8"),
