@@ -213,6 +213,33 @@ def combinations(count: int, seed: int) -> list[HopperConfig]:
     return found[:count]
 
 
+def shared_by_a_cluster(count: int, seed: int) -> list[HopperConfig]:
+    """Draw legal configurations whose CTAs share K, every other one with few rows of A."""
+    rng = np.random.default_rng(seed)
+    tiles = [(c, t) for c, tiles in TILES.items() for t in tiles]
+    found: list[HopperConfig] = []
+    while len(found) < count:
+        consumers, tile = tiles[rng.integers(len(tiles))]
+        rows = int(rng.integers(1, tile[0] // 8)) * 8 if len(found) % 2 else 0
+        try:
+            found.append(
+                HopperConfig(
+                    tile=tuple(map(int, tile)),
+                    consumers=int(consumers),
+                    cluster=(1, 1),
+                    stages=int(rng.integers(1, 4)),
+                    split_k=int(rng.integers(2, 9)),
+                    a_rows=rows,
+                    b_major=str(rng.choice(["K", "MN"])),
+                    out_dtype=str(rng.choice(["bfloat16", "float32"])),
+                    store_buffers=int(rng.integers(1, 4)),
+                )
+            )
+        except LayoutError:
+            continue
+    return found
+
+
 def compiles_cleanly(config: HopperConfig) -> None:
     fields = {f: getattr(config, f) for f in config.__dataclass_fields__ if f != "layout"}
     compiled = gemm.compile(**fields)
@@ -236,18 +263,20 @@ def name_of(config: HopperConfig) -> str:
     return (
         f"{m}x{n}x{k}-{config.consumers}wg-{config.stages}st-{config.cluster[0]}x"
         f"{config.cluster[1]}-{config.schedule}-{config.a_major}{config.b_major}-"
-        f"{config.dtype}-{config.out_dtype}-{config.store_buffers}-{config.narrow}"
+        f"{config.dtype}-{config.out_dtype}-{config.store_buffers}-{config.narrow}-{config.a_rows}-{config.split_k}"
     )
 
 
 @pytest.mark.ptxas
-@pytest.mark.parametrize("config", combinations(3, 1), ids=name_of)
+@pytest.mark.parametrize("config", [*combinations(3, 1), *shared_by_a_cluster(2, 1)], ids=name_of)
 def test_legal_combinations_compile_without_notes_or_local_memory(config):
     compiles_cleanly(config)
 
 
 @pytest.mark.ptxas
 @pytest.mark.slow
-@pytest.mark.parametrize("config", combinations(220, 2), ids=name_of)
+@pytest.mark.parametrize(
+    "config", [*combinations(220, 2), *shared_by_a_cluster(40, 2)], ids=name_of
+)
 def test_many_legal_combinations_compile_without_notes_or_local_memory(config):
     compiles_cleanly(config)
