@@ -268,7 +268,7 @@ def name_of(config: HopperConfig) -> str:
 
 
 @pytest.mark.ptxas
-@pytest.mark.parametrize("config", [*combinations(3, 1), *shared_by_a_cluster(2, 1)], ids=name_of)
+@pytest.mark.parametrize("config", [*combinations(3, 1), *shared_by_a_cluster(1, 1)], ids=name_of)
 def test_legal_combinations_compile_without_notes_or_local_memory(config):
     compiles_cleanly(config)
 

@@ -13,7 +13,7 @@ def missed(verdicts: list[Verdict]) -> dict[tuple[str, str], str]:
     return {(v.base, v.rule): "; ".join(v.said) or "nothing" for v in verdicts if not v.right}
 
 
-SLOW = ("gemm-s1", "gemm-s2", "gemm-c12", "gemm-w3")
+SLOW = ("gemm-s1", "gemm-s2", "gemm-c12", "gemm-w3", "bw-pair")
 """Kernels like others of the list."""
 
 
