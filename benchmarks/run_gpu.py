@@ -100,6 +100,8 @@ def _options(argv: list[str] | None) -> argparse.Namespace:
 
 def describe(smoke: bool) -> dict[str, Any]:
     """Return what identifies the machine and the software."""
+    from gpu.common import file_name
+
     from nbtc import driver, tools
     from nbtc.jit import emulating
 
@@ -111,7 +113,7 @@ def describe(smoke: bool) -> dict[str, Any]:
             versions[package] = metadata.version(package)
     ptxas = tools.find("ptxas")
     return {
-        "file": ("smoke_" if smoke else "") + name.lower().replace(" ", "_"),
+        "file": file_name(smoke),
         "name": name,
         "driver": None if emulated else driver.driver_version(),
         "cuda_of_driver": None if emulated else ".".join(map(str, driver.cuda_version())),

@@ -34,6 +34,12 @@ SIZES = (
 """(M, N, K) of the performance table."""
 
 
+def file_name(smoke: bool) -> str:
+    """Return the name of the results of this machine, without its ending."""
+    name = "emulator" if emulating() else driver.device_name()
+    return ("smoke_" if smoke else "") + name.lower().replace(" ", "_")
+
+
 @dataclass
 class Context:
     """One run of a section.
@@ -61,6 +67,11 @@ class Context:
     def sizes(self) -> Sequence[tuple[int, int, int]]:
         """Problems of the performance table."""
         return ((256, 256, 128),) if self.smoke else SIZES
+
+    @property
+    def sms(self) -> int:
+        """SMs of the GPU, for the choice of a configuration; few on the emulator."""
+        return 4 if emulating() else driver.attribute(0, "MULTIPROCESSOR_COUNT")
 
     @property
     def dtype(self) -> str:

@@ -13,10 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import nbtc
-from nbtc import driver
 from nbtc.errors import DriverError, NbtcError
 from nbtc.gemm import HopperConfig, choose
-from nbtc.jit import emulating
 
 from .common import Context, precompile
 
@@ -144,9 +142,8 @@ def run_case(library: Any, case: Case) -> float:
 def run(context: Context) -> dict[str, Any]:
     """Run the sweep."""
     library = context.library
-    sms = 4 if emulating() else driver.attribute(0, "MULTIPROCESSOR_COUNT")
     every = list(cases(context))
-    compiled = precompile((config_of(c, sms) for c in every), min(120.0, context.left / 2))
+    compiled = precompile((config_of(c, context.sms) for c in every), min(120.0, context.left / 2))
     failures: list[str] = []
     worst, worst_case, done = 0.0, "", 0
     for case in every:

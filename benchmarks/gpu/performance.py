@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from nbtc import driver
 from nbtc.gemm import choose
-from nbtc.jit import emulating
 
 from .common import Context, hot, precompile, relative_error, tn
 
@@ -39,8 +37,7 @@ def run(context: Context) -> dict[str, Any]:
     library = context.library
     peer = None if context.smoke else _peer(context)
     kind = context.dtype
-    sms = 4 if emulating() else driver.attribute(0, "MULTIPROCESSOR_COUNT")
-    chosen = [choose(*size, kind, kind, "K", "K", sms) for size in context.sizes]
+    chosen = [choose(*size, kind, kind, "K", "K", context.sms) for size in context.sizes]
     precompile(chosen, 60)
     rows: list[dict[str, Any]] = []
     wrong = []

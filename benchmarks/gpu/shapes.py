@@ -12,9 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import nbtc
-from nbtc import driver
 from nbtc.gemm import HopperConfig, choose
-from nbtc.jit import emulating
 
 from .common import TYPICAL_FLOPS, Context, hot, precompile, relative_error
 
@@ -69,8 +67,7 @@ def run(context: Context) -> dict[str, Any]:
     if not library.has_mm:
         return {"status": "unavailable", "summary": "needs a library with cuBLAS"}
     shapes = ((64, 128, 64), (16, 64, 64)) if context.smoke else SHAPES
-    sms = 4 if emulating() else driver.attribute(0, "MULTIPROCESSOR_COUNT")
-    chosen = {shape: choose(*shape, kind, kind, "K", "K", sms) for shape in shapes}
+    chosen = {shape: choose(*shape, kind, kind, "K", "K", context.sms) for shape in shapes}
     precompile(chosen.values(), context.left / 2)
     rows: list[dict[str, Any]] = []
     wrong = []

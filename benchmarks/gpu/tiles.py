@@ -9,11 +9,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from nbtc import driver
 from nbtc.gemm import choice
-from nbtc.jit import emulating
 
-from .common import Context, precompile
+from .common import Context, file_name, precompile
 from .shapes import SHAPES, compare, on_stream, short_name
 
 MOST_FLOPS = 3e11
@@ -24,13 +22,12 @@ def run(context: Context) -> dict[str, Any]:
     """Time all candidates of all shapes."""
     library, kind = context.library, context.dtype
     shapes = ((16, 64, 64),) if context.smoke else SHAPES
-    sms = 4 if emulating() else driver.attribute(0, "MULTIPROCESSOR_COUNT")
     every: dict[tuple[int, int, int], dict[str, Any]] = {}
     for m, n, k in shapes:
         if 2 * m * n * k <= MOST_FLOPS:
             found = [
                 choice.configuration(tile, kind, kind, "K", "K")
-                for tile in choice.candidates(m, n, k, "K", "K", sms)
+                for tile in choice.candidates(m, n, k, "K", "K", context.sms)
             ]
             every[m, n, k] = {short_name(config): config for config in found if config}
     precompile((c for configs in every.values() for c in configs.values()), context.left / 2)
@@ -43,8 +40,7 @@ def run(context: Context) -> dict[str, Any]:
             functions["cublas"] = lambda a, b, out: library.mm(a, b.T, out)
         functions |= {name: on_stream(library, config) for name, config in configs.items()}
         table["x".join(map(str, shape))] = compare(context, shape, functions)["us"]
-    name = "emulator" if emulating() else driver.device_name().lower().replace(" ", "_")
-    path = context.results / f"{'smoke_' if context.smoke else ''}{name}_tiles.json"
+    path = context.results / f"{file_name(context.smoke)}_tiles.json"
     rows = [f" {json.dumps(shape)}: {json.dumps(times)}" for shape, times in table.items()]
     path.write_text("{\n" + ",\n".join(rows) + "\n}\n")
     return {

@@ -35,7 +35,6 @@ __all__ = [
     "LaunchSync",
     "WarpSync",
     "create_hooks",
-    "is_posted",
     "knows_started",
     "lane_bits",
     "note_incoming",
@@ -211,19 +210,15 @@ def region_sync(launch: LaunchSync, region: Region) -> RegionSync:
 
 def note_incoming(
     cta: Cta, agent: int, time: int, warp: Warp, ins: Instruction, what: str,
-    arrival: tuple[Any, int] | None = None,
+    arrival: tuple[Any, int] | None = None, *, posted: bool = True,
 ) -> None:  # fmt: skip
     """Note that another CTA touched the shared memory of ``cta``; checked when it exits.
 
-    ``arrival`` is an mbarrier and its phase: a thread that saw the phase complete saw it, too.
+    ``arrival`` is an mbarrier and its phase: a thread that saw the phase complete saw it, too. An
+    access is ``posted`` if it goes on after its instruction: all but one that gives a value.
     """
-    entry = agent, time, warp, ins, what, arrival
+    entry = agent, time, warp, ins, what, arrival, posted
     cta.sync.state.setdefault("incoming", {})[agent, id(ins)] = entry
-
-
-def is_posted(what: str) -> bool:
-    """Say whether a noted access goes on after its instruction: all but one that gives a value."""
-    return what not in ("remote load", "remote atomic")
 
 
 def knows_started(warp: Warp, cta: Cta) -> bool:
@@ -411,7 +406,10 @@ class Checks(Wording, Hooks):
                 "orders the two CTAs; cluster arrive and wait by all threads before the first use",
                 ins=ins, warp=warp,
             )  # fmt: skip
-        note_incoming(cta, warp.sync.agent, warp.sync.time, warp, ins, f"remote {what}")
+        note_incoming(
+            cta, warp.sync.agent, warp.sync.time, warp, ins, f"remote {what}",
+            posted=what in ("store", "red"),
+        )  # fmt: skip
 
     @staticmethod
     def _shadowed(

@@ -13,7 +13,6 @@ from .machine import Sink, Wait
 from .mbarrier import MAX_COUNT, MBarrier
 from .race import (
     AT_CTA_EXIT,
-    is_posted,
     knows_started,
     lane_bits,
     note_incoming,
@@ -108,7 +107,8 @@ def check_exit_of(cta: Cta) -> None:
     join(known, ordered)
     for barrier in cta.sync.mbarriers.values():
         barrier.at_exit()
-    for agent, time, warp, ins, what, arrival in cta.sync.state.get("incoming", {}).values():
+    incoming = cta.sync.state.get("incoming", {})
+    for agent, time, warp, ins, what, arrival, posted in incoming.values():
         if arrival is not None and arrival[0].observed >= arrival[1]:
             continue  # however relaxed the arrival or the wait was
         if known.get(agent, 0) < time:
@@ -116,7 +116,7 @@ def check_exit_of(cta: Cta) -> None:
                 f"nothing makes rank {cta.rank} wait for it; end with a cluster barrier (producer "
                 "tail)"
             )
-        elif is_posted(what) and ordered.get(agent, 0) < time:
+        elif posted and ordered.get(agent, 0) < time:
             why = (
                 "a relaxed cluster barrier does not wait for what is under way; let the last one "
                 "be cluster.arrive(), which releases, or wait for the last phase of its mbarrier "
